@@ -1,0 +1,175 @@
+//! Scaling for depth: what each addition to the residual stream is multiplied by.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::{Error, ErrorKind},
+    initializer::Initializer,
+    param::ParamSpec,
+    role::Role,
+    rule::{Factor, FactorKind, Init, Rule, short},
+};
+
+/// A factor on the initial std for the depth of the stack, and the roles that get it.
+///
+/// With `B` additions of independent branches of variance `v`, the residual stream grows to `Var(x_0) + B v`; a factor
+/// `1/sqrt(B)` on what writes into it keeps the sum at `Var(x_0) + v` whatever the depth (Radford et al. 2019).
+///
+/// | depth | factor | who |
+/// |---|---|---|
+/// | [`total`](Self::total) | `1/sqrt(B)`, `B = 2N` in a GPT | GPT-2 (paper), Megatron, nanoGPT |
+/// | [`per_layer`](Self::per_layer) | `1/sqrt(B_l)`, `B_l = 2(l + 1)`: the additions up to layer `l` | torchtitan, OLMo mitchell |
+/// | [`count`](Self::count) | `1/sqrt(count)` | a given number, whatever the tree |
+/// | [`power`](Self::power) | `(scale * B)^-exponent` | DeepNet: `(4 * 2N)^-1/4` |
+///
+/// By default it covers the projections that write into the stream ([`ParamSpec::writes`]); [`on`](Self::on) names other roles.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Depth {
+    rule: DepthRule,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    roles: Option<Vec<Role>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum DepthRule {
+    Total,
+    PerLayer,
+    Count(u64),
+    Power { scale: f64, exponent: f64 },
+}
+
+impl Depth {
+    /// `1/sqrt(B)` with the `B` additions of the whole stack.
+    pub fn total() -> Self {
+        DepthRule::Total.into()
+    }
+
+    /// `1/sqrt(B_l)` with the additions up to and including the parameter's own layer: `1/sqrt(2(l + 1))` in a GPT.
+    pub fn per_layer() -> Self {
+        DepthRule::PerLayer.into()
+    }
+
+    /// `1/sqrt(count)`.
+    pub fn count(count: u64) -> Self {
+        DepthRule::Count(count).into()
+    }
+
+    /// `(scale * B)^-exponent` with the `B` additions of the whole stack.
+    pub fn power(scale: f64, exponent: f64) -> Self {
+        DepthRule::Power { scale, exponent }.into()
+    }
+
+    /// The same factor on exactly these roles instead.
+    pub fn on(self, roles: impl IntoIterator<Item = Role>) -> Self {
+        Self { roles: Some(roles.into_iter().collect()), ..self }
+    }
+
+    /// Whether `param` gets the factor.
+    pub fn covers(&self, param: &ParamSpec) -> bool {
+        match &self.roles {
+            Some(roles) => roles.contains(&param.role()),
+            None => param.writes().is_some(),
+        }
+    }
+
+    /// The factor for `param`, whether or not it is covered.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MissingFact`] where the depth is not known, [`ErrorKind::InvalidValue`] where the factor is no positive number.
+    pub fn factor(&self, param: &ParamSpec) -> Result<Factor, Error> {
+        let (value, because) = match self.rule {
+            DepthRule::Total => {
+                let stack = param.stack()?;
+                (
+                    1.0 / (stack.branches as f64).sqrt(),
+                    format!("1/sqrt({}), {} additions", stack.branches, stack.branches),
+                )
+            }
+            DepthRule::PerLayer => {
+                let branches = param.branches_so_far()?;
+                let layer = param.layer().unwrap_or_default();
+                (1.0 / (branches as f64).sqrt(), format!("1/sqrt({branches}), additions up to layer {layer}"))
+            }
+            DepthRule::Count(count) => (1.0 / (count as f64).sqrt(), format!("1/sqrt({count}), given")),
+            DepthRule::Power { scale, exponent } => {
+                let branches = param.stack()?.branches;
+                let text = format!("({} * {branches})^-{}, {branches} additions", short(scale), short(exponent));
+                ((scale * branches as f64).powf(-exponent), text)
+            }
+        };
+        match value.is_finite() && value > 0.0 {
+            true => Ok(Factor { kind: FactorKind::Depth, value, because }),
+            false => Err(param.error(
+                ErrorKind::InvalidValue,
+                format!("the depth factor {because} is {value}"),
+                "use a count of 1 or more and a positive scale",
+            )),
+        }
+    }
+}
+
+impl From<DepthRule> for Depth {
+    fn from(rule: DepthRule) -> Self {
+        Self { rule, roles: None }
+    }
+}
+
+impl fmt::Display for Depth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.rule {
+            DepthRule::Total => write!(f, "1/sqrt(additions)"),
+            DepthRule::PerLayer => write!(f, "1/sqrt(additions up to the layer)"),
+            DepthRule::Count(count) => write!(f, "1/sqrt({count})"),
+            DepthRule::Power { scale, exponent } => write!(f, "({} * additions)^-{}", short(scale), short(exponent)),
+        }?;
+        match &self.roles {
+            Some(roles) => {
+                let names: Vec<_> = roles.iter().map(|role| role.name()).collect();
+                write!(f, " on {}", names.join(", "))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Any initializer with a [`Depth`] factor; see [`Initializer::depth_scaled`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct DepthScaled<I> {
+    base: I,
+    depth: Depth,
+}
+
+impl<I: Initializer> DepthScaled<I> {
+    /// `base` with the factor of `depth` on the roles that it covers.
+    pub fn new(base: I, depth: Depth) -> Self {
+        Self { base, depth }
+    }
+}
+
+impl<I: Initializer> Initializer for DepthScaled<I> {
+    fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
+        match self.base.rule(param)? {
+            // Zero times anything is zero: such a rule needs no factor, and so no depth.
+            Some(rule) if self.depth.covers(param) && rule.init != Init::Zeros => {
+                Ok(Some(rule.scaled(self.depth.factor(param)?)))
+            }
+            rule => Ok(rule),
+        }
+    }
+
+    fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
+        if !tree.iter().any(|param| self.depth.covers(param)) {
+            return Err(Error::new(
+                ErrorKind::Unmatched,
+                format!("the depth rule {} covers no parameter", self.depth),
+                "give the projections that write into the residual stream their roles: \
+                 .role(\"…\", Role::AttentionOutput), .role(\"…\", Role::MlpDown)",
+            ));
+        }
+        self.base.check(tree)
+    }
+}

@@ -1,0 +1,235 @@
+//! The trait that decides what a parameter starts as, and its adaptors.
+
+use std::{fmt, sync::Arc};
+
+use crate::{
+    depth::{Depth, DepthScaled},
+    error::Error,
+    param::ParamSpec,
+    role::Select,
+    rule::{Init, Rule},
+};
+
+/// Decides what each parameter starts as.
+///
+/// An initializer never touches a tensor, a device or a random number: it answers a [`ParamSpec`] with a [`Rule`], which is data. Small ones are
+/// composed into whole schemes:
+///
+/// ```
+/// use burn_init::{Depth, Gpt2Normal, Init, Initializer, NeutralNorm};
+///
+/// let scheme = Gpt2Normal::new()                  // normal(0.02) for every matrix and table, biases 0
+///     .or(NeutralNorm::new())                     // gamma 1, beta 0
+///     .depth_scaled(Depth::total())               // 1/sqrt(2N) on what writes into the residual stream
+///     .with("lm_head.weight", Init::Zeros);       // the last word
+/// ```
+///
+/// `.with` outside of `.depth_scaled` is final; inside of it, it is scaled like the rest.
+pub trait Initializer: Send + Sync {
+    /// The rule for `param`; `None` if it is not this initializer's to decide, so that the next one is asked.
+    ///
+    /// # Errors
+    /// Where the rule needs a fact that the parameter does not show, such as [`ParamSpec::fans`].
+    fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error>;
+
+    /// Looks at the whole tree before any rule is asked for: a pattern that matches nothing is an error here.
+    ///
+    /// # Errors
+    /// Where the initializer does not fit the tree.
+    fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
+        let _ = tree;
+        Ok(())
+    }
+
+    /// This one, and `other` for what it does not answer.
+    fn or<B: Initializer>(self, other: B) -> Or<Self, B>
+    where
+        Self: Sized,
+    {
+        Or { first: self, second: other }
+    }
+
+    /// This one, with `rule` for the selected parameters: by path pattern, role, burn's `ParamGroup` or predicate.
+    fn with(self, select: impl Into<Select>, rule: impl Into<Rule>) -> With<Self>
+    where
+        Self: Sized,
+    {
+        With { base: self, select: select.into(), rule: rule.into() }
+    }
+
+    /// This one for the selected parameters only, so that others are left to `.or(…)`.
+    fn only(self, select: impl Into<Select>) -> Only<Self>
+    where
+        Self: Sized,
+    {
+        Only { base: self, select: select.into() }
+    }
+
+    /// This one, with a depth factor on the projections that write into the residual stream.
+    fn depth_scaled(self, depth: Depth) -> DepthScaled<Self>
+    where
+        Self: Sized,
+    {
+        DepthScaled::new(self, depth)
+    }
+}
+
+macro_rules! delegate {
+    ($($type:ty),*) => {$(
+        impl<I: Initializer + ?Sized> Initializer for $type {
+            fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
+                (**self).rule(param)
+            }
+
+            fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
+                (**self).check(tree)
+            }
+        }
+    )*};
+}
+delegate!(&I, Box<I>, Arc<I>);
+
+/// See [`Initializer::or`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Or<A, B> {
+    first: A,
+    second: B,
+}
+
+impl<A: Initializer, B: Initializer> Initializer for Or<A, B> {
+    fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
+        match self.first.rule(param)? {
+            Some(rule) => Ok(Some(rule)),
+            None => self.second.rule(param),
+        }
+    }
+
+    fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
+        self.first.check(tree)?;
+        self.second.check(tree)
+    }
+}
+
+fn must_match(select: &Select, tree: &[ParamSpec]) -> Result<(), Error> {
+    match tree.iter().any(|param| select.matches(param)) {
+        true => Ok(()),
+        false => Err(select.unmatched(tree.first())),
+    }
+}
+
+/// See [`Initializer::with`].
+#[derive(Debug, Clone)]
+pub struct With<I> {
+    base: I,
+    select: Select,
+    rule: Rule,
+}
+
+impl<I: Initializer> Initializer for With<I> {
+    fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
+        match self.select.matches(param) {
+            true => Ok(Some(self.rule.clone())),
+            false => self.base.rule(param),
+        }
+    }
+
+    fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
+        must_match(&self.select, tree)?;
+        self.base.check(tree)
+    }
+}
+
+/// See [`Initializer::only`].
+#[derive(Debug, Clone)]
+pub struct Only<I> {
+    base: I,
+    select: Select,
+}
+
+impl<I: Initializer> Initializer for Only<I> {
+    fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
+        match self.select.matches(param) {
+            true => self.base.rule(param),
+            false => Ok(None),
+        }
+    }
+
+    fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
+        must_match(&self.select, tree)?;
+        self.base.check(tree)
+    }
+}
+
+/// What a closure for [`from_fn`] may return.
+pub trait Answer {
+    /// As the trait wants it.
+    ///
+    /// # Errors
+    /// The closure's own.
+    fn answer(self) -> Result<Option<Rule>, Error>;
+}
+
+impl<R: Into<Rule>> Answer for Option<R> {
+    fn answer(self) -> Result<Option<Rule>, Error> {
+        Ok(self.map(Into::into))
+    }
+}
+
+impl<R: Into<Rule>> Answer for Result<Option<R>, Error> {
+    fn answer(self) -> Result<Option<Rule>, Error> {
+        self.map(|answer| answer.map(Into::into))
+    }
+}
+
+impl Answer for Init {
+    fn answer(self) -> Result<Option<Rule>, Error> {
+        Ok(Some(self.into()))
+    }
+}
+
+impl Answer for Rule {
+    fn answer(self) -> Result<Option<Rule>, Error> {
+        Ok(Some(self))
+    }
+}
+
+/// Makes an initializer of a closure that returns an [`Init`], a [`Rule`], an `Option` of one, or a `Result` of that.
+///
+/// ```
+/// use burn_init::{from_fn, Gpt2, Init, Initializer, Role};
+///
+/// let scheme = from_fn(|param| match param.role() {
+///     Role::Query => Some(Init::Zeros),
+///     _ => None,
+/// })
+/// .or(Gpt2::new());
+/// ```
+pub fn from_fn<F, A>(function: F) -> FromFn<F>
+where
+    F: Fn(&ParamSpec) -> A + Send + Sync,
+    A: Answer,
+{
+    FromFn { function }
+}
+
+/// See [`from_fn`].
+#[derive(Clone, Copy)]
+pub struct FromFn<F> {
+    function: F,
+}
+
+impl<F, A> Initializer for FromFn<F>
+where
+    F: Fn(&ParamSpec) -> A + Send + Sync,
+    A: Answer,
+{
+    fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
+        (self.function)(param).answer()
+    }
+}
+
+impl<F> fmt::Debug for FromFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FromFn")
+    }
+}

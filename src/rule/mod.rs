@@ -1,0 +1,194 @@
+//! What a parameter starts as, as data: the initial distribution, the factors applied to it, and the
+//! rest of the parametrization.
+
+mod fill;
+mod init;
+mod law;
+
+pub use fill::{Fill, FillContext};
+pub use init::{Family, Fan, Init, VarianceScaling};
+pub use law::Law;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::{Error, ErrorKind},
+    param::ParamSpec,
+};
+
+/// Why a factor is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FactorKind {
+    /// For the depth of the stack. A second one on the same parameter is an error.
+    Depth,
+    /// For a width.
+    Width,
+    /// For anything else.
+    Other,
+}
+
+/// A named number that the initial values are multiplied by.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Factor {
+    /// Why.
+    pub kind: FactorKind,
+    /// The number.
+    pub value: f64,
+    /// Its formula with the numbers put in, as the plan prints it: `1/sqrt(2N), 2N = 24`.
+    pub because: String,
+}
+
+/// What one parameter starts as: `value = product(factors) * draw(init)`, used in the forward pass as
+/// `forward * value` and trained with `learning_rate` times the optimizer's rate.
+///
+/// Plain data: equal rules compare equal, print the same and survive a file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// The initial distribution before the factors.
+    pub init: Init,
+    /// The factors, in the order they were applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub factors: Vec<Factor>,
+    /// Multiplier in the forward pass, 1 where the scheme has none.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub forward: f64,
+    /// Multiplier of the learning rate, 1 where the scheme has none.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub learning_rate: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn is_one(value: &f64) -> bool {
+    *value == 1.0
+}
+
+impl From<Init> for Rule {
+    fn from(init: Init) -> Self {
+        Self { init, factors: Vec::new(), forward: 1.0, learning_rate: 1.0 }
+    }
+}
+
+impl Rule {
+    /// The same rule with one more factor.
+    pub fn scaled(mut self, factor: Factor) -> Self {
+        self.factors.push(factor);
+        self
+    }
+
+    /// Product of all factors.
+    pub fn factor(&self) -> f64 {
+        self.factors.iter().map(|factor| factor.value).product()
+    }
+
+    /// What is drawn for `param`: the init, resolved against its fans, times the factors.
+    ///
+    /// # Errors
+    /// Numbers that are not usable, missing fans, a second depth factor, a factor on a kept parameter.
+    pub fn law(&self, param: &ParamSpec) -> Result<Law, Error> {
+        self.check().map_err(|error| error.at(param.path()).shaped(param.shape()))?;
+        if self.init == Init::Keep {
+            if let Some(factor) = self.factors.first() {
+                return Err(param.error(
+                    ErrorKind::ScaledKept,
+                    format!("the factor {} is applied to a parameter that is kept", factor.because),
+                    "put .with(…, Init::Keep) outside of the scaling, or give it an initialization",
+                ));
+            }
+        }
+        let mut depth = self.factors.iter().filter(|factor| factor.kind == FactorKind::Depth);
+        if let (Some(first), Some(second)) = (depth.next(), depth.next()) {
+            return Err(param.error(
+                ErrorKind::ScaledTwice,
+                format!("scaled for depth twice: {} and {}", first.because, second.because),
+                "apply .depth_scaled(…) once; Gpt2 and other whole schemes have it already",
+            ));
+        }
+        Law::resolve(&self.init, self.factor(), param)
+    }
+
+    /// Whether the numbers are usable; run by planning and by reading from a file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidValue`].
+    pub fn check(&self) -> Result<(), Error> {
+        self.init.check()?;
+        for (name, value) in self
+            .factors
+            .iter()
+            .map(|factor| (factor.because.as_str(), factor.value))
+            .chain([("forward multiplier", self.forward), ("learning rate multiplier", self.learning_rate)])
+        {
+            if !value.is_finite() {
+                return Err(Error::new(ErrorKind::InvalidValue, format!("{name} is {value}"), "use a finite number"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The "because" column of the plan: the init with its factors.
+    pub fn because(&self) -> String {
+        let mut text = self.init.to_string();
+        for factor in &self.factors {
+            text += " * ";
+            text += &factor.because;
+        }
+        if self.forward != 1.0 {
+            text += &format!(", times {} in the forward pass", self.forward);
+        }
+        if self.learning_rate != 1.0 {
+            text += &format!(", learning rate times {}", self.learning_rate);
+        }
+        text
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.because())
+    }
+}
+
+/// Five significant digits, without trailing zeros: `0.0040825`.
+pub(crate) fn short(value: f64) -> String {
+    if value == 0.0 {
+        return "0".into();
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    if !(-6..=8).contains(&magnitude) {
+        return format!("{value:.4e}");
+    }
+    let text = format!("{value:.*}", (4 - magnitude).max(0) as usize);
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').into(),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn short_numbers() {
+        for (value, text) in [
+            (0.0, "0"),
+            (1.0, "1"),
+            (0.02, "0.02"),
+            (0.02 / 24f64.sqrt(), "0.0040825"),
+            (-743.123, "-743.12"),
+            (1e-9, "1.0000e-9"),
+            (50257.0, "50257"),
+        ] {
+            assert_eq!(short(value), text);
+        }
+    }
+}

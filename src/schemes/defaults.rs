@@ -1,0 +1,94 @@
+//! What the frameworks do if nobody says otherwise: the baselines.
+
+use serde::{Deserialize, Serialize};
+
+use super::NeutralNorm;
+use crate::{
+    error::Error,
+    initializer::Initializer,
+    param::ParamSpec,
+    role::Role,
+    rule::{Init, Rule},
+};
+
+/// PyTorch's defaults: for comparison, not for use.
+///
+/// | role | start |
+/// |---|---|
+/// | tables | `N(0, 1)` |
+/// | linear maps, convolutions | `U(+-1/sqrt(fan_in))` |
+/// | recurrent matrices | `U(+-1/sqrt(hidden size))` |
+/// | biases | as their weight, with its `fan_in` |
+/// | norm gain, norm bias | 1, 0 |
+///
+/// With a tied head the table's std of 1 puts logits of std `sqrt(d)` into the first step.
+///
+/// Source: `reset_parameters` of `nn.Linear`, `nn.Embedding`, `nn.Conv2d`, `nn.LSTM` (PyTorch 2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TorchDefault {}
+
+impl TorchDefault {
+    /// The only one there is.
+    pub fn new() -> Self {
+        Self {}
+    }
+}
+
+impl Initializer for TorchDefault {
+    fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
+        framework(param, |param| {
+            let fans = param.fans()?;
+            let hidden = match param.weight_role().unwrap_or(param.role()) {
+                Role::RecurrentInput | Role::RecurrentHidden => fans.fan_out,
+                _ => fans.fan_in,
+            };
+            Ok(Init::uniform(1.0 / (hidden as f64).sqrt()))
+        })
+    }
+}
+
+/// burn's defaults (burn-nn 0.22): for comparison, not for use.
+///
+/// | role | start |
+/// |---|---|
+/// | tables | `N(0, 1)` |
+/// | linear maps, convolutions | `U(+-1/sqrt(fan_in))` (Kaiming uniform with gain `1/sqrt(3)`) |
+/// | recurrent matrices | Xavier normal |
+/// | biases | as their weight |
+/// | norm gain, norm bias | 1, 0 |
+///
+/// Not the same bits as burn's own draw: the distribution, from this crate's streams. burn's `LinearLayout::Col` swaps the fans; here
+/// they are right in both layouts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BurnDefault {}
+
+impl BurnDefault {
+    /// The only one there is.
+    pub fn new() -> Self {
+        Self {}
+    }
+}
+
+impl Initializer for BurnDefault {
+    fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
+        framework(param, |param| {
+            Ok(match param.weight_role().unwrap_or(param.role()) {
+                Role::RecurrentInput | Role::RecurrentHidden => {
+                    let fans = param.fans()?;
+                    Init::normal((2.0 / (fans.fan_in + fans.fan_out) as f64).sqrt())
+                }
+                _ => Init::uniform(1.0 / (param.fans()?.fan_in as f64).sqrt()),
+            })
+        })
+    }
+}
+
+fn framework(param: &ParamSpec, weight: impl Fn(&ParamSpec) -> Result<Init, Error>) -> Result<Option<Rule>, Error> {
+    match param.role() {
+        role if role.is_table() => Ok(Some(Init::normal(1.0).into())),
+        role if role.is_weight() || role == Role::Bias => Ok(Some(weight(param)?.into())),
+        _ => NeutralNorm::new().rule(param),
+    }
+}

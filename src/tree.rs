@@ -1,0 +1,433 @@
+//! The one room with a door to burn's `Param`: visiting, layouts, ties, lazy parameters, putting values in.
+
+use std::{any::Any, collections::HashMap};
+
+use burn::{
+    module::{Module, ModuleMapper, ModuleVisitor, Param, ParamGroup, ParamId},
+    tensor::{DType, Element as BurnElement, FloatDType, Tensor, TensorData, bf16, f16},
+};
+
+use crate::{
+    error::Error,
+    initializer::Initializer,
+    plan::{Entry, Plan},
+    role::{Dtype, Leaf, Progress, Select, Setup, Site, Sites, resolve, unknown_roles},
+    rule::{Family, Fan, FillContext, Init, Law, VarianceScaling},
+    sample::{Element, Stream},
+};
+
+/// Starts any burn module by any scheme.
+///
+/// Import it as `_`: `use burn_init::ModuleInit as _;`, or with the prelude. The methods are those of [`Setup`] with its default.
+pub trait ModuleInit: Module + Sized {
+    /// What [`initialize`](Self::initialize) would do. Nothing is drawn, and nothing is allocated but the plan.
+    ///
+    /// # Errors
+    /// All that [`initialize`](Self::initialize) can meet: a role that cannot be told, a parameter without a rule, a rule without its facts,
+    /// a number that is not usable. The error names the path and the line that settles it.
+    fn plan(&self, scheme: &dyn Initializer) -> Result<Plan, Error> {
+        Setup::new().plan(self, scheme)
+    }
+
+    /// **Replaces the value of every parameter, trained or not**, by a draw from `scheme`. Buffers and adapters are kept.
+    ///
+    /// A value is a function of the seed, the path of the parameter and the position in it, and of nothing else: not of the backend, the
+    /// number of threads, the order of fields or the other parameters. Lazy parameters are started without running burn's own draw. Ids, devices,
+    /// layouts and gradient settings stay as they are.
+    ///
+    /// # Errors
+    /// See [`plan`](Self::plan). All errors come before the first value is replaced.
+    fn initialize(self, scheme: &dyn Initializer, seed: u64) -> Result<Self, Error> {
+        Setup::new().initialize(self, scheme, seed)
+    }
+
+    /// As [`initialize`](Self::initialize), for the parameters that hold no value yet: a new head on loaded weights.
+    ///
+    /// # Errors
+    /// See [`plan`](Self::plan); roles and rules are asked for only where there is something to start.
+    fn initialize_missing(self, scheme: &dyn Initializer, seed: u64) -> Result<Self, Error> {
+        Setup::new().initialize_missing(self, scheme, seed)
+    }
+
+    /// As [`initialize`](Self::initialize), for the selected parameters. A pattern selects weights; name a bias to select it.
+    ///
+    /// # Errors
+    /// See [`plan`](Self::plan), and where nothing is selected.
+    fn initialize_only(self, select: impl Into<Select>, scheme: &dyn Initializer, seed: u64) -> Result<Self, Error> {
+        Setup::new().initialize_only(self, select, scheme, seed)
+    }
+}
+
+impl<M: Module> ModuleInit for M {}
+
+impl Setup {
+    /// See [`ModuleInit::plan`].
+    ///
+    /// # Errors
+    /// See [`ModuleInit::plan`].
+    pub fn plan<M: Module>(&self, model: &M, scheme: &dyn Initializer) -> Result<Plan, Error> {
+        Survey::of(model, self)?.plan(&everything, scheme)
+    }
+
+    /// See [`ModuleInit::initialize`].
+    ///
+    /// # Errors
+    /// See [`ModuleInit::initialize`].
+    pub fn initialize<M: Module>(&self, model: M, scheme: &dyn Initializer, seed: u64) -> Result<M, Error> {
+        self.start(model, &everything, scheme, seed)
+    }
+
+    /// See [`ModuleInit::initialize_missing`].
+    ///
+    /// # Errors
+    /// See [`ModuleInit::initialize_missing`].
+    pub fn initialize_missing<M: Module>(&self, model: M, scheme: &dyn Initializer, seed: u64) -> Result<M, Error> {
+        self.start(model, &without_value, scheme, seed)
+    }
+
+    /// See [`ModuleInit::initialize_only`].
+    ///
+    /// # Errors
+    /// See [`ModuleInit::initialize_only`].
+    pub fn initialize_only<M: Module>(
+        &self,
+        model: M,
+        select: impl Into<Select>,
+        scheme: &dyn Initializer,
+        seed: u64,
+    ) -> Result<M, Error> {
+        let select = select.into();
+        let survey = Survey::of(&model, self)?;
+        let scope = |at: At<'_>| match at {
+            At::Known(_, site) => site.specs.iter().any(|spec| select.matches(spec)),
+            At::Unknown(_, path) => select.matches_path(path),
+        };
+        let plan = survey.plan(&scope, scheme)?;
+        match plan.is_empty() {
+            true => Err(select.unmatched(survey.sites.known.first().map(|site| &site.specs[0]))),
+            false => survey.write(model, &plan, self, seed),
+        }
+    }
+
+    fn start<M: Module>(&self, model: M, scope: &Scope<'_>, scheme: &dyn Initializer, seed: u64) -> Result<M, Error> {
+        let survey = Survey::of(&model, self)?;
+        let plan = survey.plan(scope, scheme)?;
+        survey.write(model, &plan, self, seed)
+    }
+}
+
+/// A leaf, with its site if its role is known, with its path otherwise.
+enum At<'a> {
+    Known(&'a Leaf, &'a Site),
+    Unknown(&'a Leaf, &'a str),
+}
+
+/// Which leaves are to be started.
+type Scope<'a> = dyn Fn(At<'_>) -> bool + 'a;
+
+fn everything(_: At<'_>) -> bool {
+    true
+}
+
+fn without_value(at: At<'_>) -> bool {
+    let (At::Known(leaf, _) | At::Unknown(leaf, _)) = at;
+    !leaf.initialized
+}
+
+/// All that one visit of the tree shows.
+struct Survey {
+    leaves: Vec<Leaf>,
+    sites: Sites,
+}
+
+impl Survey {
+    fn of<M: Module>(model: &M, setup: &Setup) -> Result<Self, Error> {
+        let mut surveyor = Surveyor::default();
+        model.visit(&mut surveyor);
+        let sites = resolve(&surveyor.leaves, setup)?;
+        Ok(Self { leaves: surveyor.leaves, sites })
+    }
+
+    fn plan(&self, scope: &Scope<'_>, scheme: &dyn Initializer) -> Result<Plan, Error> {
+        let in_scope = |site: &Site| scope(At::Known(&self.leaves[site.leaf], site));
+        // An unknown projection in a stack could change the number of additions that a known one is scaled by.
+        let counts = self.sites.known.iter().any(|site| site.specs[0].writes().is_some() && in_scope(site));
+        let unknown = self
+            .sites
+            .unknown
+            .iter()
+            .filter(|one| scope(At::Unknown(&self.leaves[one.leaf], &one.path)) || (counts && one.in_stack));
+        match unknown_roles(unknown) {
+            Some(error) => Err(error),
+            None => Plan::make(&self.sites, &in_scope, scheme),
+        }
+    }
+
+    fn write<M: Module>(&self, model: M, plan: &Plan, setup: &Setup, seed: u64) -> Result<M, Error> {
+        if let Some(dtype) = setup.dtype.map(burn_dtype) {
+            if let Some(device) = model.devices().into_iter().find(|device| !device.supports_dtype(dtype)) {
+                return Err(Error::config(
+                    format!("the device {device:?} has no {dtype:?}"),
+                    "choose another Setup::dtype, or another device",
+                ));
+            }
+        }
+        let mut writer = Writer {
+            plan,
+            setup,
+            seed,
+            segments: Vec::new(),
+            sites: self.sites.known.iter().map(|site| (self.leaves[site.leaf].segments.as_slice(), site)).collect(),
+            shared: HashMap::new(),
+            done: 0,
+        };
+        Ok(model.map(&mut writer))
+    }
+}
+
+#[derive(Default)]
+struct Surveyor {
+    segments: Vec<String>,
+    containers: Vec<String>,
+    leaves: Vec<Leaf>,
+}
+
+impl ModuleVisitor for Surveyor {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.segments.push(name.into());
+        self.containers.push(container_type.into());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.segments.pop();
+        self.containers.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let mut shape: Vec<u64> = param.lazy_shape().iter().map(|&d| d as u64).collect();
+        if D == 2 && loads_transposed(param) {
+            shape.swap(0, 1);
+        }
+        self.leaves.push(Leaf {
+            segments: self.segments.clone(),
+            containers: self.containers.clone(),
+            id: param.id.val(),
+            shape,
+            initialized: param.is_initialized(),
+            quantized: param.is_initialized() && matches!(param.base().dtype(), DType::QFloat(_)),
+        });
+    }
+}
+
+/// Whether a lazy matrix is a `LinearLayout::Col` one, which burn transposes when it loads a value: a probe through its load
+/// mapper tells, and the parameter itself stays lazy.
+fn loads_transposed<const D: usize>(param: &Param<Tensor<D>>) -> bool {
+    if param.is_initialized() {
+        return false;
+    }
+    let mut shape = [1; D];
+    shape[D - 1] = 2;
+    let probe = Tensor::zeros(shape, &param.lazy_device());
+    param.clone().transform_for_load(probe, param.id).dims()[0] == 2
+}
+
+/// Draws each planned parameter where it stands.
+struct Writer<'a> {
+    plan: &'a Plan,
+    setup: &'a Setup,
+    seed: u64,
+    segments: Vec<String>,
+    sites: HashMap<&'a [String], &'a Site>,
+    /// Tensors of tied parameters that were drawn at an earlier path.
+    shared: HashMap<ParamId, Box<dyn Any>>,
+    done: u64,
+}
+
+impl ModuleMapper for Writer<'_> {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.segments.push(name.into());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.segments.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let Some(site) = self.sites.get(self.segments.as_slice()).copied() else { return param };
+        let entries = self.plan.blocks(site.specs[0].path());
+        if entries.iter().all(|entry| *entry.law() == Law::Keep) {
+            return param;
+        }
+        let id = param.id;
+        let col = D == 2 && loads_transposed(&param);
+        let tensor = match self.shared.get(&id).and_then(|tensor| tensor.downcast_ref::<Tensor<D>>()) {
+            Some(tensor) => tensor.clone(),
+            None => self.draw(&param, entries, site.transposed, col),
+        };
+        if !entries[0].tied().is_empty() {
+            self.shared.insert(id, Box::new(tensor.clone()));
+        }
+        self.done += entries.iter().map(|entry| entry.spec().num_elements()).sum::<u64>();
+        self.setup.report(Progress { path: site.specs[0].path(), done: self.done, total: self.plan.num_params() });
+        put(param, tensor, col)
+    }
+}
+
+impl Writer<'_> {
+    /// The values of a parameter, as burn computes with it. A `LinearLayout::Col` one is a transposed view of the buffer that it stores.
+    fn draw<const D: usize>(
+        &self,
+        param: &Param<Tensor<D>>,
+        entries: &[Entry],
+        transposed: bool,
+        col: bool,
+    ) -> Tensor<D> {
+        let device = param.lazy_device();
+        let dtype = match (self.setup.dtype, param.is_initialized()) {
+            (Some(dtype), _) => burn_dtype(dtype),
+            (None, true) => param.base().dtype(),
+            (None, false) => FloatDType::from(device.settings().float_dtype).into(),
+        };
+        let shape = entries[0].spec().shape();
+        let mut stored: Vec<usize> = shape.iter().map(|&d| d as usize).collect();
+        let turned = transposed != col;
+        if turned {
+            let rank = stored.len();
+            stored.swap(rank - 1, rank - 2);
+        }
+        let data = match dtype {
+            DType::F64 => self.buffer::<f64>(entries, turned, stored),
+            DType::F16 => self.buffer::<f16>(entries, turned, stored),
+            DType::BF16 => self.buffer::<bf16>(entries, turned, stored),
+            _ => self.buffer::<f32>(entries, turned, stored),
+        };
+        let tensor = device.memory_persistent_allocations(data, |data| Tensor::from_data(data, (&device, dtype)));
+        if col { tensor.transpose() } else { tensor }
+    }
+
+    fn buffer<E: Element + BurnElement>(&self, entries: &[Entry], turned: bool, stored: Vec<usize>) -> TensorData {
+        let values = values::<E>(entries, self.seed);
+        let values = match turned {
+            true => transpose(&values, stored[stored.len() - 1], stored[stored.len() - 2]),
+            false => values,
+        };
+        TensorData::new(values, stored)
+    }
+}
+
+/// The values of one parameter in row-major order of its spec's shape: a function of the plan's lines and the seed.
+fn values<E: Element>(entries: &[Entry], seed: u64) -> Vec<E> {
+    let spec = entries[0].spec();
+    let stream = Stream::new(seed, entries[0].stream_path());
+    let mut out = vec![E::default(); spec.shape().iter().product::<u64>() as usize];
+    let columns = spec.shape().last().map_or(1, |&d| d as usize).max(1);
+    // Blocks that start alike need not be told apart: a value depends on its position in the whole parameter.
+    let alike = entries.iter().all(|entry| entry.law() == entries[0].law());
+    match entries[0].law() {
+        Law::Draw(distribution) if alike => stream.fill(distribution, 0, &mut out),
+        Law::Constant(value) if alike => out.fill(E::round(*value)),
+        _ => entries.iter().for_each(|entry| fill_block(entry, seed, stream, columns, &mut out)),
+    }
+    out
+}
+
+fn fill_block<E: Element>(entry: &Entry, seed: u64, stream: Stream, columns: usize, out: &mut [E]) {
+    let (start, len) = entry.spec().block().map_or((0, columns), |block| (block.start as usize, block.len as usize));
+    let rows = out.len() / columns;
+    match entry.law() {
+        Law::Keep => {}
+        Law::Constant(value) => {
+            out.chunks_mut(columns).for_each(|row| row[start..start + len].fill(E::round(*value)));
+        }
+        Law::Draw(distribution) => {
+            for (row, values) in out.chunks_mut(columns).enumerate() {
+                stream.fill(distribution, (row * columns + start) as u64, &mut values[start..start + len]);
+            }
+        }
+        // Matrices are drawn whole, each from a stream of its own.
+        Law::Orthogonal { gain, matrix } => {
+            let matrix = matrix.map(|d| d as usize);
+            let mut drawn = vec![E::default(); matrix[0] * matrix[1]];
+            for first in (0..rows).step_by(matrix[0].max(1)) {
+                let name = format!("{}[{}, {start}]", entry.stream_path(), first / matrix[0]);
+                Stream::new(seed, &name).orthogonal(matrix[0], matrix[1], *gain, &mut drawn);
+                for (row, values) in drawn.chunks(len.max(1)).enumerate() {
+                    let at = (first + row) * columns + start;
+                    out[at..at + len].copy_from_slice(values);
+                }
+            }
+        }
+        Law::Fill { fill, factor } => {
+            let mut computed = vec![0.0f32; rows * len];
+            fill.apply(&FillContext { param: entry.spec(), stream }, *factor, &mut computed);
+            for (row, values) in computed.chunks(len.max(1)).enumerate() {
+                let at = row * columns + start;
+                out[at..at + len].iter_mut().zip(values).for_each(|(out, &value)| *out = E::round(value.into()));
+            }
+        }
+    }
+}
+
+/// `[…, rows, columns]` to `[…, columns, rows]`.
+fn transpose<E: Copy + Default>(values: &[E], rows: usize, columns: usize) -> Vec<E> {
+    let mut out = vec![E::default(); values.len()];
+    for (from, to) in values.chunks(rows * columns).zip(out.chunks_mut(rows * columns)) {
+        for (i, &value) in from.iter().enumerate() {
+            to[i % columns * rows + i / columns] = value;
+        }
+    }
+    out
+}
+
+/// Puts a value in, with the id, the mappers, the gradient setting and the training state of the parameter.
+fn put<const D: usize>(param: Param<Tensor<D>>, tensor: Tensor<D>, col: bool) -> Param<Tensor<D>> {
+    if param.is_initialized() {
+        // `transform_for_load` would give an initialized `Col` weight the transposed shape.
+        let (id, old, mapper) = param.consume();
+        let tensor = if old.is_require_grad() { tensor.require_grad() } else { tensor };
+        return Param::from_mapped_value(id, tensor, mapper);
+    }
+    let id = param.id;
+    param.transform_for_load(if col { tensor.transpose() } else { tensor }, id)
+}
+
+fn burn_dtype(dtype: Dtype) -> DType {
+    match dtype {
+        Dtype::F64 => DType::F64,
+        Dtype::F32 => DType::F32,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::BF16,
+    }
+}
+
+/// Selects by burn's own groups. A group selects weights; biases and gains are selected by name or by role.
+impl From<ParamGroup> for Select {
+    fn from(group: ParamGroup) -> Self {
+        Select::predicate("the parameter group", move |param| {
+            param.role().is_weight() && group.matches(&ParamId::from(param.id), Some(param.path()))
+        })
+    }
+}
+
+/// burn-nn's own initializers as data. Kaiming with `fan_out_only` divides by `fan_out`.
+impl From<burn::module::Initializer> for Init {
+    fn from(initializer: burn::module::Initializer) -> Self {
+        use burn::module::Initializer as Burn;
+        let kaiming = |gain: f64, fan_out_only: bool, family: Family| {
+            let fan = if fan_out_only { Fan::Out } else { Fan::In };
+            Init::VarianceScaling(VarianceScaling { scale: gain * gain, fan, family })
+        };
+        match initializer {
+            Burn::Constant { value } => Init::constant(value),
+            Burn::Ones => Init::Ones,
+            Burn::Zeros => Init::Zeros,
+            Burn::Uniform { min, max } => Init::Uniform { low: min, high: max },
+            Burn::Normal { mean, std } => Init::Normal { mean, std },
+            Burn::KaimingUniform { gain, fan_out_only } => kaiming(gain, fan_out_only, Family::Uniform),
+            Burn::KaimingNormal { gain, fan_out_only } => kaiming(gain, fan_out_only, Family::Normal),
+            Burn::XavierUniform { gain } => Init::xavier_uniform(gain),
+            Burn::XavierNormal { gain } => Init::xavier_normal(gain),
+            Burn::Orthogonal { gain } => Init::orthogonal(gain),
+        }
+    }
+}
