@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::{Error, ErrorKind},
     initializer::Initializer,
-    param::ParamSpec,
+    param::{ParamSpec, Stack},
     role::Role,
     rule::{Factor, FactorKind, Init, Rule, short},
 };
@@ -36,6 +36,7 @@ pub struct Depth {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum DepthRule {
+    None,
     Total,
     PerLayer,
     Count(u64),
@@ -43,6 +44,11 @@ enum DepthRule {
 }
 
 impl Depth {
+    /// No factor: for the field of a scheme that has one by default.
+    pub fn none() -> Self {
+        DepthRule::None.into()
+    }
+
     /// `1/sqrt(B)` with the `B` additions of the whole stack.
     pub fn total() -> Self {
         DepthRule::Total.into()
@@ -71,6 +77,7 @@ impl Depth {
     /// Whether `param` gets the factor.
     pub fn covers(&self, param: &ParamSpec) -> bool {
         match &self.roles {
+            _ if self.rule == DepthRule::None => false,
             Some(roles) => roles.contains(&param.role()),
             None => param.writes().is_some(),
         }
@@ -82,23 +89,23 @@ impl Depth {
     /// [`ErrorKind::MissingFact`] where the depth is not known, [`ErrorKind::InvalidValue`] where the factor is no positive number.
     pub fn factor(&self, param: &ParamSpec) -> Result<Factor, Error> {
         let (value, because) = match self.rule {
+            DepthRule::None => (1.0, "1, no depth rule".to_string()),
             DepthRule::Total => {
                 let stack = param.stack()?;
-                (
-                    1.0 / (stack.branches as f64).sqrt(),
-                    format!("1/sqrt({}), {} additions", stack.branches, stack.branches),
-                )
+                let (additions, count) = additions(stack);
+                (1.0 / (stack.branches as f64).sqrt(), format!("1/sqrt({additions}), {count}"))
             }
             DepthRule::PerLayer => {
                 let branches = param.branches_so_far()?;
                 let layer = param.layer().unwrap_or_default();
-                (1.0 / (branches as f64).sqrt(), format!("1/sqrt({branches}), additions up to layer {layer}"))
+                (1.0 / (branches as f64).sqrt(), format!("1/sqrt({branches}), the additions up to layer {layer}"))
             }
             DepthRule::Count(count) => (1.0 / (count as f64).sqrt(), format!("1/sqrt({count}), given")),
             DepthRule::Power { scale, exponent } => {
-                let branches = param.stack()?.branches;
-                let text = format!("({} * {branches})^-{}, {branches} additions", short(scale), short(exponent));
-                ((scale * branches as f64).powf(-exponent), text)
+                let stack = param.stack()?;
+                let (additions, count) = additions(stack);
+                let text = format!("({} * {additions})^-{}, {count}", short(scale), short(exponent));
+                ((scale * stack.branches as f64).powf(-exponent), text)
             }
         };
         match value.is_finite() && value > 0.0 {
@@ -112,6 +119,16 @@ impl Depth {
     }
 }
 
+/// The additions to a stream as a formula in the number of layers, and the number: `2N`, `N = 12`.
+fn additions(stack: Stack) -> (String, String) {
+    let layers = format!("N = {}", stack.layers);
+    match (stack.branches / stack.layers.max(1), stack.branches % stack.layers.max(1)) {
+        (1, 0) => ("N".into(), layers),
+        (per_layer, 0) => (format!("{per_layer}N"), layers),
+        _ => ("B".into(), format!("B = {} additions", stack.branches)),
+    }
+}
+
 impl From<DepthRule> for Depth {
     fn from(rule: DepthRule) -> Self {
         Self { rule, roles: None }
@@ -121,6 +138,7 @@ impl From<DepthRule> for Depth {
 impl fmt::Display for Depth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.rule {
+            DepthRule::None => write!(f, "none"),
             DepthRule::Total => write!(f, "1/sqrt(additions)"),
             DepthRule::PerLayer => write!(f, "1/sqrt(additions up to the layer)"),
             DepthRule::Count(count) => write!(f, "1/sqrt({count})"),
@@ -162,7 +180,7 @@ impl<I: Initializer> Initializer for DepthScaled<I> {
     }
 
     fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
-        if !tree.iter().any(|param| self.depth.covers(param)) {
+        if self.depth.rule != DepthRule::None && !tree.iter().any(|param| self.depth.covers(param)) {
             return Err(Error::new(
                 ErrorKind::Unmatched,
                 format!("the depth rule {} covers no parameter", self.depth),

@@ -203,13 +203,13 @@ impl<'a> IntoIterator for &'a Plan {
 fn owners(sites: &[Site]) -> (Vec<(&Site, Vec<String>)>, Vec<String>) {
     let mut groups: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (i, site) in sites.iter().enumerate() {
-        groups.entry(site.specs[0].id).or_default().push(i);
+        groups.entry(site.specs[0].id.0).or_default().push(i);
     }
     let mut owners = Vec::with_capacity(groups.len());
     let mut warnings = Vec::new();
     let path = |i: usize| sites[i].specs[0].path();
     for (i, site) in sites.iter().enumerate() {
-        let mut group = groups[&site.specs[0].id].clone();
+        let mut group = groups[&site.specs[0].id.0].clone();
         group.sort_by_key(|&j| path(j));
         let table = group.iter().copied().find(|&j| sites[j].specs[0].role == Role::TokenEmbedding);
         let decides = table.unwrap_or(group[0]);

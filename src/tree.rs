@@ -404,7 +404,7 @@ fn burn_dtype(dtype: Dtype) -> DType {
 impl From<ParamGroup> for Select {
     fn from(group: ParamGroup) -> Self {
         Select::predicate("the parameter group", move |param| {
-            param.role().is_weight() && group.matches(&ParamId::from(param.id), Some(param.path()))
+            param.role().is_weight() && group.matches(&ParamId::from(param.id.0), Some(param.path()))
         })
     }
 }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    param::{Block, Branch, Fans, ParamSpec, Stack},
+    param::{Block, Branch, Fans, Identity, ParamSpec, Stack},
 };
 
 /// A parameter as the tree shows it.
@@ -419,7 +419,7 @@ impl<'a> Reader<'a> {
             block: None,
             heads: last_match(&self.setup.heads, &path),
             experts,
-            id: leaf.id,
+            id: Identity(leaf.id),
         };
         if let Some((n, (facts, stack))) = stack {
             self.place_in_stack(index, n, facts, stack, &mut spec);
@@ -580,8 +580,8 @@ fn is_list(container: &str) -> bool {
     matches!(container, "Vec" | "Array" | "Tuple")
 }
 
-/// The innermost list of modules around a leaf: the number of segments before the index, and the index. A list of single layers (the linears of an MLP)
-/// and a list of experts or heads are no lists of layers.
+/// The innermost list of layers around a leaf: the number of segments before the index, and the index. A list of single
+/// linears (of an MLP, say) is none, nor is one of experts or heads.
 fn list_of(leaf: &Leaf, end: usize) -> Option<(usize, u64)> {
     (0..end.saturating_sub(2)).rev().find_map(|at| {
         let layer = leaf.segments[at].parse().ok()?;
@@ -590,7 +590,8 @@ fn list_of(leaf: &Leaf, end: usize) -> Option<(usize, u64)> {
             || parent == "heads"
             || names::is_mlp(&parent.to_lowercase())
             || names::is_attention(&parent.to_lowercase());
-        (is_list(&leaf.containers[at]) && !inner).then_some((at, layer))
+        let named = leaf.segments[at + 1].parse::<u64>().is_err();
+        (is_list(&leaf.containers[at]) && named && !inner).then_some((at, layer))
     })
 }
 

@@ -93,12 +93,12 @@ pub struct Gpt2 {
     /// Std of the table of learned positions.
     pub position_std: f64,
     /// Depth rule of the projections that write into the residual stream.
-    pub depth: Option<Depth>,
+    pub depth: Depth,
 }
 
 impl Default for Gpt2 {
     fn default() -> Self {
-        Self { std: 0.02, position_std: 0.02, depth: Some(Depth::total()) }
+        Self { std: 0.02, position_std: 0.02, depth: Depth::total() }
     }
 }
 
@@ -110,7 +110,7 @@ impl Gpt2 {
 
     /// As in the code that OpenAI released (`src/model.py`): no depth scaling, positions `N(0, 0.01)`.
     pub fn released() -> Self {
-        Self { std: 0.02, position_std: 0.01, depth: None }
+        Self { std: 0.02, position_std: 0.01, depth: Depth::none() }
     }
 
     /// With another std for every matrix and table, positions included.
@@ -118,9 +118,9 @@ impl Gpt2 {
         Self { std, position_std: std, ..self }
     }
 
-    /// With another depth rule, or none.
-    pub fn with_depth(self, depth: impl Into<Option<Depth>>) -> Self {
-        Self { depth: depth.into(), ..self }
+    /// With another depth rule; [`Depth::none`] for none.
+    pub fn with_depth(self, depth: Depth) -> Self {
+        Self { depth, ..self }
     }
 }
 
@@ -129,16 +129,10 @@ impl Initializer for Gpt2 {
         let base = Gpt2Normal { std: self.std }
             .with(Role::PositionEmbedding, Init::normal(self.position_std))
             .or(NeutralNorm::new());
-        match &self.depth {
-            Some(depth) => base.depth_scaled(depth.clone()).rule(param),
-            None => base.rule(param),
-        }
+        base.depth_scaled(self.depth.clone()).rule(param)
     }
 
     fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
-        match &self.depth {
-            Some(depth) => Gpt2Normal::new().depth_scaled(depth.clone()).check(tree),
-            None => Ok(()),
-        }
+        Gpt2Normal::new().depth_scaled(self.depth.clone()).check(tree)
     }
 }

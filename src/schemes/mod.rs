@@ -40,8 +40,8 @@ macro_rules! registry {
         /// # Ok::<(), burn_init::Error>(())
         /// ```
         ///
-        /// In a file it is either a name from [`names`](Self::names) or a table whose key `scheme` names the kind and whose other keys
-        /// are its fields, with the published values as defaults. Unknown names and fields are errors.
+        /// In a file it is either a name from [`names`](Self::names), or a table whose key `scheme` is such a name and whose other keys
+        /// are fields to change, with the published values as defaults. Unknown names and fields are errors.
         #[derive(Debug, Clone, PartialEq, Serialize)]
         #[serde(tag = "scheme")]
         #[non_exhaustive]
@@ -70,6 +70,11 @@ macro_rules! registry {
         impl Scheme {
             fn inner(&self) -> &dyn Initializer {
                 match self { $(Scheme::$kind(scheme) => scheme,)* }
+            }
+
+            /// The values of the key `scheme` that stand for a kind with all its fields.
+            fn kinds() -> &'static [&'static str] {
+                &[$($tag),*]
             }
 
             /// Every scheme that has a name, with one line about it.
@@ -165,10 +170,34 @@ impl<'de> Deserialize<'de> for Scheme {
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Scheme, A::Error> {
-                Tagged::deserialize(de::value::MapAccessDeserializer::new(map)).map(Scheme::from)
+                let fields = serde_json::Map::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Scheme::from_fields(fields).map_err(de::Error::custom)
             }
         }
 
         deserializer.deserialize_any(NameOrTable)
+    }
+}
+
+impl Scheme {
+    /// The named scheme, with the given fields in place of its own.
+    fn from_fields(mut fields: serde_json::Map<String, serde_json::Value>) -> Result<Self, String> {
+        let name = match fields.remove("scheme") {
+            Some(serde_json::Value::String(name)) => name,
+            Some(other) => return Err(format!("the key `scheme` is {other}; give a name in quotes")),
+            None => return Err(format!("the key `scheme` is missing; known are {}", Self::names().join(", "))),
+        };
+        let base = match Self::kinds().contains(&name.as_str()) {
+            true if !Self::names().contains(&name.as_str()) => serde_json::json!({ "scheme": name }),
+            _ => {
+                let named: Scheme = name.parse().map_err(|error: Error| error.to_string())?;
+                serde_json::to_value(named).map_err(|error| error.to_string())?
+            }
+        };
+        let serde_json::Value::Object(mut table) = base else { return Err(format!("{name} has no fields")) };
+        table.append(&mut fields);
+        let tagged: Tagged =
+            serde_json::from_value(table.into()).map_err(|error| format!("in the scheme {name}: {error}"))?;
+        Ok(tagged.into())
     }
 }

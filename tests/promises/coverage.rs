@@ -1,0 +1,197 @@
+//! Every parameter once, buffers and adapters never, and only what was asked for.
+
+use burn::{
+    module::{Lora, Module, Param, ParamGroup},
+    nn::{BatchNorm, BatchNormConfig, EmbeddingConfig, Linear, LinearConfig},
+    tensor::{Device, Tensor},
+};
+use burn_init::{
+    ErrorKind, Gpt2, Gpt2Normal, Init, Initializer, ModuleInit as _, NeutralNorm, Role, Setup, Xavier, from_fn,
+};
+
+use crate::{
+    support::{assert_std, device, values},
+    trees::{Mixer, NanoGpt, Vit},
+};
+
+fn nan<const D: usize>(shape: [usize; D], device: &Device) -> Param<Tensor<D>> {
+    Param::from_tensor(Tensor::full(shape, f32::NAN, device))
+}
+
+#[derive(Module, Debug)]
+struct Scaled {
+    vit: Vit,
+    gate: Param<Tensor<1>>,
+}
+
+/// C38: poisoned with NaN, nothing stays poisoned; what has no rule is an error or an explicit "kept".
+#[test]
+fn every_parameter_once() {
+    let device = device();
+    let mut vit = Vit::new(&device);
+    vit.cls_token = nan([1, 1, 32], &device);
+    vit.pos_embed = nan([1, 16, 32], &device);
+    vit.head.weight = nan([32, 10], &device);
+    let model = Scaled { vit, gate: nan([1], &device) };
+    let setup = Setup::new().role("gate", Role::BranchScale);
+    let error = setup.plan(&model, &Gpt2::new()).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::NoRule, Some("gate")));
+
+    let scheme = Gpt2::new().with("gate", Init::Keep);
+    let started = values(&setup.initialize(model.clone(), &scheme, 1).unwrap());
+    for (path, values) in &started {
+        assert_eq!(values.iter().any(|x| x.is_nan()), path == "gate", "{path}");
+    }
+    let scheme = Gpt2::new().with(Role::BranchScale, Init::Zeros);
+    assert_eq!(values(&setup.initialize(model, &scheme, 1).unwrap())["gate"], [0.0]);
+}
+
+/// C40: biases are exactly 0. C39: gains are exactly 1, and exactly 0 if they are stored as an offset.
+#[test]
+fn biases_and_gains() {
+    let device = device();
+    let linear = LinearConfig::new(256, 4096).init(&device).initialize(&Xavier::normal(), 3).unwrap();
+    assert!(values(&linear)["bias"].iter().all(|&x| x == 0.0));
+    let model = NanoGpt::new(2, 32, 50, 8, &device);
+    for (path, values) in values(&model.clone().initialize(&Gpt2::new(), 3).unwrap()) {
+        match path.rsplit('.').next().unwrap() {
+            "gamma" => assert!(values.iter().all(|&x| x == 1.0), "{path}"),
+            "beta" | "bias" => assert!(values.iter().all(|&x| x == 0.0), "{path}"),
+            _ => assert!(values.iter().all(|&x| x != 0.0 && x != 1.0), "{path}"),
+        }
+    }
+    let setup = Setup::new().role("**.gamma", Role::NormGainOffset);
+    let offset = values(&setup.initialize(model, &Gpt2::new(), 3).unwrap());
+    assert!(offset["transformer.ln_f.gamma"].iter().all(|&x| x == 0.0));
+}
+
+#[derive(Module, Debug)]
+struct WithNorm {
+    conv: Linear,
+    norm: BatchNorm,
+}
+
+/// C53: running statistics keep their values, in the model and in its clones, and are listed as buffers.
+#[test]
+fn buffers_are_kept() {
+    let device = device();
+    let model = WithNorm { conv: LinearConfig::new(4, 4).init(&device), norm: BatchNormConfig::new(4).init(&device) };
+    let clone = model.clone();
+    let plan = model.plan(&Xavier::normal()).unwrap();
+    assert_eq!(plan.get("norm.running_mean").unwrap().spec().role(), Role::Buffer);
+    assert_eq!(plan.num_params(), 4 * 4 + 4 + 4 + 4);
+    let everything = from_fn(|_| Init::constant(7.0));
+    let model = model.initialize(&everything, 1).unwrap();
+    for model in [values(&model), values(&clone)] {
+        assert_eq!(model["norm.running_mean"], [0.0; 4]);
+        assert_eq!(model["norm.running_var"], [1.0; 4]);
+    }
+    assert_eq!(values(&model)["norm.gamma"], [7.0; 4]);
+}
+
+/// LoRA starts as the identity: `B` stays 0, `A` stays as it is, and the base is drawn.
+#[test]
+fn adapters_are_kept() {
+    let device = device();
+    let model = LinearConfig::new(16, 16).with_bias(false).init(&device).apply_lora(Lora::new(2, 4.0));
+    let before = values(&model);
+    let plan = model.plan(&Xavier::normal()).unwrap();
+    assert_eq!(plan.iter().filter(|entry| entry.spec().role() == Role::Adapter).count(), 2);
+    let after = values(&model.initialize(&Xavier::normal(), 1).unwrap());
+    assert_eq!(before["weight.lora.a"], after["weight.lora.a"]);
+    assert!(after["weight.lora.b"].iter().all(|&x| x == 0.0));
+    assert_ne!(before["weight"], after["weight"]);
+}
+
+/// C10: a rule that matches nothing is an error that names it.
+#[test]
+fn nothing_matches_silently() {
+    let model = || NanoGpt::new(2, 32, 50, 8, &device());
+    let unmatched: [Box<dyn Initializer>; 3] = [
+        Box::new(Gpt2::new().with("transformer.h.*.attn.out_proj.weight", Init::Zeros)),
+        Box::new(Gpt2::new().with(Role::Router, Init::Zeros)),
+        Box::new(Xavier::normal().only("lm_head.**").or(Gpt2::new())),
+    ];
+    for scheme in &unmatched {
+        assert_eq!(model().plan(scheme).unwrap_err().kind(), ErrorKind::Unmatched);
+    }
+    for setup in [
+        Setup::new().role("x", Role::Query),
+        Setup::new().parallel("h.*"),
+        Setup::new().heads("x.**", 4),
+        Setup::new().packed("x", [Role::Query]),
+        Setup::new().layout("x", burn_init::Layout::OutIn),
+        Setup::new().stack("h", burn_init::StackPlace::layers(3)),
+    ] {
+        assert_eq!(setup.plan(&model(), &Gpt2::new()).unwrap_err().kind(), ErrorKind::Unmatched, "{setup:?}");
+    }
+}
+
+#[derive(Module, Debug)]
+struct Classifier {
+    body: Mixer,
+    embedding: burn::nn::Embedding,
+    head: Linear,
+}
+
+/// Only what holds no value, or only a part: the rest stays, and nobody asks what part it plays.
+#[test]
+fn missing_and_only() {
+    let device = device();
+    let classifier = || Classifier {
+        body: Mixer::new(2, &device),
+        embedding: EmbeddingConfig::new(10, 64).init(&device),
+        head: LinearConfig::new(64, 3).init(&device),
+    };
+    let known = Setup::new().role("body.**", Role::Linear);
+    let scheme = || Gpt2Normal::new().or(NeutralNorm::new());
+
+    let loaded = known.initialize(classifier(), &scheme(), 1).unwrap();
+    let with_new_head = Classifier { head: LinearConfig::new(64, 3).init(&device), ..loaded.clone() };
+    let completed = values(&with_new_head.initialize_missing(&scheme(), 2).unwrap());
+    let (before, fresh) = (values(&loaded), values(&known.initialize(classifier(), &scheme(), 2).unwrap()));
+    for (path, values) in &completed {
+        assert_eq!(values, if path.starts_with("head") { &fresh[path] } else { &before[path] }, "{path}");
+    }
+
+    let only = values(&loaded.clone().initialize_only("head.weight", &scheme(), 2).unwrap());
+    assert_eq!(only["head.weight"], fresh["head.weight"]);
+    assert_eq!(only["embedding.weight"], before["embedding.weight"]);
+    let by_role = values(&loaded.clone().initialize_only(Role::TokenEmbedding, &scheme(), 2).unwrap());
+    assert_eq!(by_role["embedding.weight"], fresh["embedding.weight"]);
+    assert_eq!(by_role["head.weight"], before["head.weight"]);
+    let group = ParamGroup::from_path("head.weight");
+    let by_group = values(&loaded.clone().initialize_only(group, &scheme(), 2).unwrap());
+    assert_eq!(by_group["head.weight"], fresh["head.weight"]);
+
+    let error = loaded.clone().initialize_only("heads.weight", &scheme(), 2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unmatched);
+    let error = loaded.initialize_only("body.**.out.weight", &scheme(), 2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownRole);
+}
+
+/// All errors come before the first value is replaced: a clone that shares nothing yet stays lazy.
+#[test]
+fn errors_come_first() {
+    let model = NanoGpt::new(2, 32, 50, 8, &device());
+    let clone = model.clone();
+    assert!(model.initialize(&Gpt2::new().with("**.c_fc.weight", Init::normal(f64::NAN)), 1).is_err());
+    assert!(!clone.transformer.wte.weight.is_initialized());
+}
+
+#[test]
+fn overrides_by_pattern_role_and_closure() {
+    let device = device();
+    let scheme = from_fn(|param| (param.role() == Role::Query).then_some(Init::Zeros))
+        .or(Gpt2::new().with(Role::PositionEmbedding, Init::normal(0.01)))
+        .with("transformer.h.1.mlp.c_fc.weight", Init::truncated_normal_compensated(0.02, 2.0));
+    let started = values(&NanoGpt::new(2, 64, 500, 200, &device).initialize(&scheme, 1).unwrap());
+    assert_std(&started["transformer.wpe.weight"], 0.01, "positions");
+    assert_std(&started["transformer.h.1.mlp.c_fc.weight"], 0.02, "compensated");
+    let bound = 2.0 * 0.02 / 0.879_626;
+    assert!(started["transformer.h.1.mlp.c_fc.weight"].iter().all(|x| f64::from(x.abs()) <= bound * 1.0001));
+    let packed = &started["transformer.h.0.attn.c_attn.weight"];
+    for row in packed.chunks(192) {
+        assert!(row[..64].iter().all(|&x| x == 0.0) && row[64..].iter().all(|&x| x != 0.0));
+    }
+}

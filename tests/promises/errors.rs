@@ -1,0 +1,183 @@
+//! Error texts, to the letter: where, what was found, what to do.
+
+use burn::{
+    module::{Module, Param},
+    nn::LinearConfig,
+    tensor::Tensor,
+};
+use burn_init::{
+    Depth, Error, Gpt2, Gpt2Normal, Init, Initializer, Layout, ModuleInit as _, Role, Scheme, Setup, StackPlace,
+    Xavier, from_fn,
+};
+
+use crate::{
+    support::device,
+    trees::{Mixer, NanoBlock, NanoGpt, own, raw},
+};
+
+fn nano() -> NanoGpt {
+    NanoGpt::new(2, 32, 100, 16, &device())
+}
+
+#[track_caller]
+fn assert_text<T: std::fmt::Debug>(result: Result<T, Error>, text: &str) {
+    assert_eq!(result.unwrap_err().to_string(), text);
+}
+
+#[test]
+fn roles() {
+    assert_text(
+        Mixer::new(3, &device()).plan(&Gpt2::new()),
+        "blocks.0.mixer.inn.weight [64, 64]: its role cannot be told: it is a Linear, and its name is not in the tables; \
+         say which part each plays, for example\n    \
+         .role(\"blocks.*.mixer.inn.weight\", Role::Linear)\n    \
+         .role(\"blocks.*.mixer.out.weight\", Role::AttentionOutput)",
+    );
+    // The lines of the error settle it.
+    let setup = Setup::new()
+        .role("blocks.*.mixer.inn.weight", Role::Linear)
+        .role("blocks.*.mixer.out.weight", Role::AttentionOutput);
+    assert!(setup.plan(&Mixer::new(3, &device()), &Gpt2::new()).is_ok());
+}
+
+#[test]
+fn rules() {
+    assert_text(
+        nano().plan(&Gpt2Normal::new()),
+        "transformer.h.0.ln_1.gamma [32]: the scheme has no rule for the role norm_gain, nor for 9 more parameters; \
+         add one with .with(Role::NormGain, Init::…), or keep it with .with(Role::NormGain, Init::Keep)",
+    );
+    assert_text(
+        nano().plan(&Gpt2::new().depth_scaled(Depth::per_layer())),
+        "transformer.h.0.attn.c_proj.weight [32, 32]: scaled for depth twice: 1/sqrt(2N), N = 2 and \
+         1/sqrt(2), the additions up to layer 0; \
+         apply .depth_scaled(…) once; Gpt2 and other whole schemes have it already",
+    );
+    assert_text(
+        nano().plan(&from_fn(|_| Init::Keep).depth_scaled(Depth::total())),
+        "transformer.h.0.attn.c_proj.weight [32, 32]: the factor 1/sqrt(2N), N = 2 is applied to a parameter that is kept; \
+         put .with(…, Init::Keep) outside of the scaling, or give it an initialization",
+    );
+    assert_text(
+        nano().plan(&Gpt2::new().with("c_attn", Init::Zeros)),
+        "the pattern \"c_attn\" matches no parameter; paths look like transformer.wte.weight; \
+         biases and gains are selected by name (\"**.bias\") or by role",
+    );
+    assert_text(
+        LinearConfig::new(3, 4).init(&device()).plan(&Gpt2::new()),
+        "the depth rule 1/sqrt(additions) covers no parameter; give the projections that write into the residual stream \
+         their roles: .role(\"…\", Role::AttentionOutput), .role(\"…\", Role::MlpDown)",
+    );
+}
+
+#[test]
+fn numbers() {
+    for (init, text) in [
+        (Init::normal(-0.02), "normal(std = -0.02): std is negative; use 0 or more"),
+        (Init::normal(f64::NAN), "normal(std = NaN): std is NaN; use 0 or more"),
+        (Init::normal(f64::INFINITY), "normal(std = inf): std is out of range; use a number that fits f32"),
+        (Init::constant(f64::NAN), "constant(NaN): value is not a finite number; use a number that fits f32"),
+        (Init::Uniform { low: 1.0, high: 1.0 }, "uniform(1, 1): the interval is empty; use low < high, or a constant"),
+        (
+            Init::truncated_normal(0.02, -3.0),
+            "truncated_normal(std = 0.02, +--3 sigma): the interval is empty; use low < high, in sigmas",
+        ),
+        (Init::kaiming_normal(f64::NAN), "variance_scaling(NaN / fan_in, normal): scale is NaN; use 0 or more"),
+    ] {
+        assert_text(init.check(), text);
+        let planned = nano().plan(&Gpt2::new().with("transformer.wte.weight", init));
+        assert_text(planned, &format!("transformer.wte.weight [100, 32]: {text}"));
+    }
+    assert_text(
+        nano().plan(&Gpt2::new().with_depth(Depth::count(0))),
+        "transformer.h.0.attn.c_proj.weight [32, 32]: the depth factor 1/sqrt(0), given is inf; \
+         use a count of 1 or more and a positive scale",
+    );
+}
+
+#[derive(Module, Debug)]
+struct Packed {
+    qkv: Param<Tensor<2>>,
+}
+
+#[test]
+fn shapes_and_layouts() {
+    assert_text(
+        own::Linear::out_in(3, 4, true, &device()).plan(&Xavier::normal()),
+        "weight [4, 3]: it stands in a struct named Linear, but does not fit [d_in, d_out] as burn-nn stores it; \
+         state how it is stored: .layout(\"weight\", Layout::OutIn)",
+    );
+    let packed = Packed { qkv: raw([8, 24], &device()) };
+    assert_text(
+        packed.plan(&Xavier::normal()),
+        "qkv [8, 24]: it is packed, and it cannot be seen which dimension is the output; \
+         state how it is stored: .layout(\"qkv\", Layout::InOut) or Layout::OutIn",
+    );
+    let told = Setup::new().layout("qkv", Layout::InOut);
+    assert!(told.plan(&packed, &Xavier::normal()).is_ok());
+    assert_text(
+        told.clone().packed("qkv", [(Role::Query, 8), (Role::Key, 4)]).plan(&packed, &Xavier::normal()),
+        "qkv [8, 24]: the blocks have 12 output columns together, the weight has 24; \
+         give their widths: .packed(\"qkv\", [(Role::Query, …), (Role::Key, …)])",
+    );
+}
+
+#[test]
+fn setups() {
+    assert_text(
+        Setup::new().role("nope.*", Role::Query).plan(&nano(), &Gpt2::new()),
+        ".role(\"nope.*\", …) matches no parameter; paths look like transformer.wte.weight",
+    );
+    assert_text(
+        Setup::new().stack("**", StackPlace::layers(1)).plan(&nano(), &Gpt2::new()),
+        "the stack \"transformer.h\" shows 2 layers from layer 0 on, more than the 1 declared; correct the line .stack(…)",
+    );
+    assert_text(
+        Setup::new().stack("**", StackPlace::layers(2).first_layer(2)).plan(&nano(), &Gpt2::new()),
+        ".stack(\"**\", …) has 2 layers and begins at layer 2; begin at a layer below their number",
+    );
+    // The heads of attention are visible in no shape.
+    let scheme = from_fn(|param| param.heads().map(|_| Some(Init::Zeros)));
+    assert_text(
+        NanoBlock::new(32, &device()).plan(&scheme),
+        "ln_1.gamma [32]: the rule needs the number of attention heads, which no shape shows; state it: .heads(\"**\", 12)",
+    );
+    let told = Setup::new().heads("**", 4).plan(&NanoBlock::new(32, &device()), &scheme).unwrap();
+    assert_eq!(told.get("attn.c_attn.weight").unwrap().spec().heads().unwrap(), 4);
+}
+
+/// C58: a typo in a file is an error that lists what is near or known.
+#[test]
+fn files() {
+    assert_text("gtp2".parse::<Scheme>(), "unknown scheme \"gtp2\"; did you mean gpt2?");
+    assert_text(
+        "mitchel".parse::<Scheme>(),
+        "unknown scheme \"mitchel\"; known are gpt2, gpt2-released, torch-default, burn-default, xavier-normal, \
+         xavier-uniform, kaiming-normal, kaiming-uniform, lecun-normal, lecun-uniform",
+    );
+    let toml = |text: &str| toml::from_str::<Scheme>(text);
+    let message = |text: &str| toml(text).unwrap_err().message().to_string();
+    assert_eq!(
+        message("scheme = \"gpt2\"\nstdd = 0.1"),
+        "in the scheme gpt2: unknown field `stdd`, expected one of `std`, `position_std`, `depth`"
+    );
+    assert_eq!(
+        message("scheme = \"gpt2-release\""),
+        "unknown scheme \"gpt2-release\"; did you mean gpt2 or gpt2-released?"
+    );
+    assert!(message("std = 0.1").starts_with("the key `scheme` is missing; known are gpt2, "));
+    assert_eq!(toml("scheme = \"gpt2-released\"").unwrap(), Gpt2::released().into());
+    let thicker = toml("scheme = \"gpt2-released\"\nstd = 0.03").unwrap();
+    assert_eq!(thicker, Gpt2 { std: 0.03, ..Gpt2::released() }.into());
+    let per_layer = toml("scheme = \"gpt2\"\ndepth = { rule = \"per_layer\" }").unwrap();
+    assert_eq!(per_layer, Gpt2::new().with_depth(Depth::per_layer()).into());
+    for (name, scheme, _) in Scheme::all() {
+        assert_eq!(name.parse::<Scheme>().unwrap(), scheme);
+        assert_eq!(scheme.to_string(), name);
+        assert_eq!(toml::from_str::<Scheme>(&toml::to_string(&scheme).unwrap()).unwrap(), scheme);
+        assert_eq!(serde_json::from_str::<Scheme>(&format!("\"{name}\"")).unwrap(), scheme);
+    }
+    let setup = serde_json::from_str::<Setup>(r#"{"rolles": []}"#).unwrap_err().to_string();
+    assert!(setup.starts_with("unknown field `rolles`, expected one of `roles`"), "{setup}");
+    assert!(serde_json::from_str::<Init>(r#"{"truncated_normal": {"std": 0.02, "low": 3, "high": -3}}"#).is_err());
+}
