@@ -1,0 +1,213 @@
+//! The transforms against a reference in `f64`, and the vector code against one value at a time.
+//!
+//! The quick tests look at words spread over all of them; the ignored ones look at every word:
+//! `cargo test --release exact -- --ignored --nocapture` (minutes).
+
+use libm::{erf, erfc};
+
+use super::{
+    dispatch::{Job, dispatch},
+    element::Element,
+    normal::{self, Normal},
+    philox::{LANES, Words},
+    stream::{Draw, TILE},
+    truncated::{Reach, Truncated},
+    uniform::Uniform,
+};
+
+const ALL: u64 = 1 << 32;
+const SOME: u64 = 1 << 20;
+
+/// The worst of an error over `count` words in an order that soon is everywhere, and always at the ends.
+fn worst(count: u64, error: impl Fn(u32) -> f64 + Sync) -> (f64, u32) {
+    let ends = [0, 1, 2, u32::MAX / 2 - 1, u32::MAX / 2, u32::MAX / 2 + 1, u32::MAX - 1, u32::MAX];
+    let over = |words: &mut dyn Iterator<Item = u32>| {
+        words.map(|word| (error(word), word)).fold((0.0, 0), |a, b| if a.0 >= b.0 { a } else { b })
+    };
+    let threads = 2;
+    let spread = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads)
+            .map(|t| scope.spawn(move || over(&mut (t * count / threads..(t + 1) * count / threads).map(spread))))
+            .collect();
+        handles.into_iter().map(|handle| handle.join().unwrap()).collect::<Vec<_>>()
+    });
+    spread.into_iter().chain([over(&mut ends.into_iter())]).fold((0.0, 0), |a, b| if a.0 >= b.0 { a } else { b })
+}
+
+/// A permutation of the words.
+fn spread(n: u64) -> u32 {
+    (n as u32).wrapping_mul(0x9E37_79B1)
+}
+
+fn radius_error(word: u32) -> f64 {
+    let signed = word as i32;
+    let distance = (f64::from(signed ^ (signed >> 31)) + 0.5) / 4_294_967_296.0;
+    let ln = if signed < 0 { (-distance).ln_1p() } else { distance.ln() };
+    (f64::from(normal::radius(word)) - (-2.0 * ln).sqrt()).abs()
+}
+
+fn direction_error(word: u32) -> f64 {
+    let eighths = f64::from((word << 2) as i32 + 2) / 2_147_483_648.0;
+    let (sin, cos) = (eighths * std::f64::consts::FRAC_PI_4).sin_cos();
+    let cos = if word & 0x4000_0000 == 0 { cos } else { -cos };
+    let [a, b] = if word & 0x8000_0000 == 0 { [cos, sin] } else { [sin, cos] };
+    let [x, y] = normal::direction(word);
+    (f64::from(x) - a).abs().max((f64::from(y) - b).abs())
+}
+
+/// With a radius of at most `sqrt(66 ln 2) = 6.764` and a product rounded to 2^-22 at most, these two bounds keep every normal
+/// within 1.9e-6 of the exact one.
+fn check_normal(count: u64) {
+    let (radius, at) = worst(count, radius_error);
+    println!("radius: off by {radius:.3e} at word {at:#010x}");
+    let (direction, at) = worst(count, direction_error);
+    println!("direction: off by {direction:.3e} at word {at:#010x}");
+    assert!(radius < 6e-7 && direction < 1.5e-7);
+}
+
+#[test]
+fn normal_error_over_some_words() {
+    check_normal(SOME);
+}
+
+#[test]
+#[ignore = "every word: minutes"]
+fn normal_error_over_all_words() {
+    check_normal(ALL);
+}
+
+/// The error of a truncated normal in `z`: by how much the error function at the value misses the word's share of the
+/// interval, over the slope there.
+fn truncated_error(low: f64, high: f64) -> impl Fn(u32) -> f64 + Sync {
+    let unit = Truncated::new(0.0, 1.0, low, high);
+    let root_half = std::f64::consts::FRAC_1_SQRT_2;
+    let one_side = low >= 0.0;
+    let [from, to] = [low, high].map(|z| if one_side { erfc(z * root_half) } else { erf(z * root_half) });
+    move |word| {
+        let z = f64::from(truncated_unit(&unit, word));
+        assert!(low <= z && z <= high, "{z} at {word:#x}");
+        let share = (f64::from(word as i32) + 0.5) / 4_294_967_296.0 + 0.5;
+        let x = z * root_half;
+        let miss = if one_side {
+            to + (from - to) * share - erfc(x)
+        } else if x > 1.0 {
+            (1.0 - to) + (to - from) * (1.0 - share) - erfc(x)
+        } else {
+            from + (to - from) * share - erf(x)
+        };
+        let density = (-x * x).exp() * std::f64::consts::FRAC_2_SQRT_PI * root_half;
+        (miss / density).abs()
+    }
+}
+
+fn check_truncated(count: u64) {
+    for (low, high, bound) in [
+        (-1.0, 1.0, 8e-7),
+        (-2.0, 2.0, 1.4e-6),
+        (-3.0, 3.0, 2e-6),
+        (-1.0, 3.0, 2e-6),
+        (1.0, 4.0, 2.5e-6),
+        (-6.0, 6.0, 4e-6),
+    ] {
+        let (error, at) = worst(count, truncated_error(low, high));
+        println!("normal in [{low}, {high}]: off by {error:.3e} at word {at:#010x}");
+        assert!(error < bound);
+    }
+}
+
+#[test]
+fn truncated_error_over_some_words() {
+    check_truncated(SOME);
+}
+
+#[test]
+#[ignore = "every word: minutes"]
+fn truncated_error_over_all_words() {
+    check_truncated(ALL);
+}
+
+#[inline(never)]
+fn truncated_unit(distribution: &Truncated, word: u32) -> f32 {
+    match distribution.reach {
+        Reach::Centre => distribution.unit::<false, false>(word),
+        Reach::Tails => distribution.unit::<true, false>(word),
+        Reach::OneSide => distribution.unit::<true, true>(word),
+    }
+}
+
+#[inline(never)]
+fn normal_pair(first: u32, second: u32) -> [f32; 2] {
+    normal::pair(first, second)
+}
+
+#[inline(never)]
+fn scaled<E: Element>(unit: f32) -> E {
+    E::round(SHIFT + SCALE * f64::from(unit))
+}
+
+const SHIFT: f64 = 0.1;
+const SCALE: f64 = 0.02;
+
+struct DrawTile<'a, D, E> {
+    draw: D,
+    words: &'a Words,
+    out: &'a mut [E; TILE],
+}
+
+impl<D: Draw, E: Element> Job for DrawTile<'_, D, E> {
+    #[inline(always)]
+    fn run(self) {
+        self.draw.draw(self.words, self.out);
+    }
+}
+
+#[multiversion::multiversion(targets("x86_64+avx2"))]
+fn dispatch_to_avx2(job: impl Job) {
+    job.run();
+}
+
+/// A tile by the baseline's vectors, by AVX2's and by the widest, against one value at a time.
+fn check_tile<D: Draw, E: Element>(draw: D, words: &Words, expected: impl Fn(usize, usize) -> E) {
+    let expected: [E; TILE] = std::array::from_fn(|i| expected(i / LANES, i % LANES));
+    let mut out = [E::default(); TILE];
+    DrawTile { draw, words, out: &mut out }.run();
+    assert!(out == expected, "baseline");
+    dispatch_to_avx2(DrawTile { draw, words, out: &mut out });
+    assert!(out == expected, "AVX2");
+    dispatch(DrawTile { draw, words, out: &mut out });
+    assert!(out == expected, "widest");
+}
+
+fn check_tiles<E: Element>(tiles: std::ops::Range<u64>) {
+    let uniform = Uniform { middle: SHIFT, half_width: SCALE };
+    let normal = Normal { mean: SHIFT, std: SCALE };
+    let cuts = [(-2.0, 2.0), (-3.5, 6.0), (-9.0, -1.0)].map(|(low, high)| Truncated::new(SHIFT, SCALE, low, high));
+    for tile in tiles {
+        // Once around, the rows change places: each word is then both a radius and a direction.
+        let first = tile * TILE as u64 + (tile >> 24) * LANES as u64;
+        let words: Words = std::array::from_fn(|k| std::array::from_fn(|i| spread(first + (k * LANES + i) as u64)));
+        check_tile(uniform, &words, |k, i| E::round(uniform.value(words[k][i])));
+        check_tile(normal, &words, |k, i| scaled::<E>(normal_pair(words[k & 2][i], words[k | 1][i])[k & 1]));
+        for cut in &cuts {
+            check_tile(*cut, &words, |k, i| scaled::<E>(truncated_unit(cut, words[k][i])));
+        }
+    }
+}
+
+#[test]
+fn vectors_draw_the_bits_of_scalars_for_some_words() {
+    check_tiles::<f32>(0..1 << 10);
+    check_tiles::<f64>(0..1 << 10);
+    check_tiles::<half::f16>(0..1 << 10);
+    check_tiles::<half::bf16>(0..1 << 10);
+}
+
+#[test]
+#[ignore = "every word: minutes"]
+fn vectors_draw_the_bits_of_scalars_for_all_words() {
+    let (half, all) = (1 << 24, 1 << 25);
+    std::thread::scope(|scope| {
+        scope.spawn(move || check_tiles::<f32>(0..half));
+        scope.spawn(move || check_tiles::<f32>(half..all));
+    });
+}
