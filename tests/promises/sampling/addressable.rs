@@ -82,7 +82,9 @@ fn shards_are_pieces_of_the_whole_and_no_two_are_alike() {
             (0..count).map(|shard| fill(stream(), normal, (shard * width * SIDE) as u64, width * SIDE)).collect();
         assert_eq!(by_rows.concat(), whole);
         let by_columns: Vec<Vec<f32>> = (0..count)
-            .map(|shard| (0..SIDE).flat_map(|row| fill(stream(), normal, (row * SIDE + shard * width) as u64, width)).collect())
+            .map(|shard| {
+                (0..SIDE).flat_map(|row| fill(stream(), normal, (row * SIDE + shard * width) as u64, width)).collect()
+            })
             .collect();
         for (shard, columns) in by_columns.iter().enumerate() {
             for (row, piece) in columns.chunks(width).enumerate() {

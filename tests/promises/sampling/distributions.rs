@@ -50,14 +50,18 @@ fn ten_million_normals_follow_the_normal_distribution() {
     // The k-th moment of n normals has the variance (m(2k) - m(k)^2) / n, with m(2k) = (2k - 1)!!.
     let exact = [1.0, 0.0, 1.0, 0.0, 3.0, 0.0, 15.0, 0.0, 105.0, 0.0, 945.0, 0.0, 10395.0];
     for k in 1..=6 {
-        let (found, deviation) = (moments[k] / MANY as f64, ((exact[2 * k] - exact[k] * exact[k]) / MANY as f64).sqrt());
+        let (found, deviation) =
+            (moments[k] / MANY as f64, ((exact[2 * k] - exact[k] * exact[k]) / MANY as f64).sqrt());
         assert!((found - exact[k]).abs() < SIGMAS * deviation, "moment {k}: {found}");
     }
 
     for (z, probability) in [(3.0, 2.699_796e-3), (4.0, 6.334_248e-5), (5.0, 5.733_031e-7)] {
         let expected = MANY as f64 * probability;
         let found = values.iter().filter(|x| f64::from(x.abs()) > z).count() as f64;
-        assert!((found - expected).abs() < SIGMAS * expected.sqrt() + 1.0, "{found} values beyond {z}, {expected} expected");
+        assert!(
+            (found - expected).abs() < SIGMAS * expected.sqrt() + 1.0,
+            "{found} values beyond {z}, {expected} expected"
+        );
     }
 
     // C34
@@ -91,7 +95,10 @@ fn truncated_normals_follow_the_truncated_distribution() {
         let found_std = (values.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / n).sqrt();
         assert!((found - mean).abs() < SIGMAS * std / n.sqrt(), "[{low}, {high}]: mean {found}, not {mean}");
         // No cut normal here has a kurtosis above 9.
-        assert!((found_std / std - 1.0).abs() < SIGMAS * (2.0 / n).sqrt(), "[{low}, {high}]: std {found_std}, not {std}");
+        assert!(
+            (found_std / std - 1.0).abs() < SIGMAS * (2.0 / n).sqrt(),
+            "[{low}, {high}]: std {found_std}, not {std}"
+        );
         // From the nearer tail, so that the far ones keep their digits.
         let side = if high < 0.0 { -1.0 } else { 1.0 };
         let above = |z: f64| erfc(side * z * FRAC_1_SQRT_2);
@@ -108,7 +115,10 @@ fn the_moments_of_a_cut_normal() {
         assert!(mean == 0.0 && (found - std).abs() < 5e-7, "{cut}: {mean}, {found}");
     }
     let (mean, std) = truncated_moments(-1.0, 3.0);
-    assert!((mean - 0.282_786_110_727_154).abs() < 1e-14 && (std - 0.784_946_963_404_426).abs() < 1e-14, "{mean}, {std}");
+    assert!(
+        (mean - 0.282_786_110_727_154).abs() < 1e-14 && (std - 0.784_946_963_404_426).abs() < 1e-14,
+        "{mean}, {std}"
+    );
 }
 
 /// The correlation of two sequences that should have none, of the values and of their squares.

@@ -11,7 +11,9 @@ fn matrix(seed: u64, rows: usize, cols: usize, gain: f64) -> Vec<f32> {
 /// C37.
 #[test]
 fn the_gram_matrix_of_the_shorter_side_is_the_squared_gain() {
-    for (rows, cols, gain) in [(64, 64, 1.0), (64, 256, 1.0), (256, 64, 1.0), (32, 48, 2.0), (1, 7, 1.0), (300, 40, 0.5)] {
+    for (rows, cols, gain) in
+        [(64, 64, 1.0), (64, 256, 1.0), (256, 64, 1.0), (32, 48, 2.0), (1, 7, 1.0), (300, 40, 0.5)]
+    {
         let q = matrix(42, rows, cols, gain);
         let at = |i: usize, k: usize| f64::from(if rows >= cols { q[k * cols + i] } else { q[i * cols + k] });
         for i in 0..rows.min(cols) {
@@ -30,16 +32,18 @@ fn the_gram_matrix_of_the_shorter_side_is_the_squared_gain() {
 fn square_matrices_are_haar() {
     const N: usize = 4;
     const DRAWS: usize = 40_000;
-    let (mut trace, mut trace_2, mut trace_of_square, mut fourth, mut determinants) = (0.0, 0.0, 0.0, [0.0; N * N], 0.0);
+    let (mut trace, mut trace_2, mut trace_of_square, mut fourth, mut determinants) =
+        (0.0, 0.0, 0.0, [0.0; N * N], 0.0);
     for seed in 0..DRAWS as u64 {
         let q = matrix(seed, N, N, 1.0);
         let at = |i: usize, j: usize| f64::from(q[i * N + j]);
         let t: f64 = (0..N).map(|i| at(i, i)).sum();
         trace += t;
         trace_2 += t * t;
-        trace_of_square += (0..N).flat_map(|i| (0..N).map(move |j| (i, j))).map(|(i, j)| at(i, j) * at(j, i)).sum::<f64>();
+        trace_of_square +=
+            (0..N).flat_map(|i| (0..N).map(move |j| (i, j))).map(|(i, j)| at(i, j) * at(j, i)).sum::<f64>();
         fourth.iter_mut().zip(&q).for_each(|(sum, &q)| *sum += f64::from(q).powi(4));
-        determinants += determinant(std::array::from_fn(|i| std::array::from_fn(|j| at(i, j))));
+        determinants += determinant::<N>(std::array::from_fn(|i| std::array::from_fn(|j| at(i, j))));
     }
     let n = DRAWS as f64;
     // Each quantity's deviation is about 1, the trace's square's is sqrt(2); the determinant is a fair sign.
@@ -53,20 +57,19 @@ fn square_matrices_are_haar() {
     }
 }
 
-fn determinant(mut m: [[f64; 4]; 4]) -> f64 {
+fn determinant<const N: usize>(mut m: [[f64; N]; N]) -> f64 {
     let mut result = 1.0;
-    for k in 0..4 {
-        let pivot = (k..4).max_by(|&a, &b| m[a][k].abs().total_cmp(&m[b][k].abs())).unwrap();
+    for k in 0..N {
+        let pivot = (k..N).max_by(|&a, &b| m[a][k].abs().total_cmp(&m[b][k].abs())).unwrap();
         if pivot != k {
             m.swap(pivot, k);
             result = -result;
         }
-        result *= m[k][k];
-        for i in k + 1..4 {
-            let factor = m[i][k] / m[k][k];
-            for j in k..4 {
-                m[i][j] -= factor * m[k][j];
-            }
+        let row = m[k];
+        result *= row[k];
+        for below in &mut m[k + 1..] {
+            let factor = below[k] / row[k];
+            below.iter_mut().zip(&row).for_each(|(below, row)| *below -= factor * row);
         }
     }
     result

@@ -64,9 +64,21 @@ fn moments() {
 fn orthogonal() {
     let mut out = [0.0_f64; 6];
     Stream::new(42, "weight").orthogonal(3, 2, 1.0, &mut out);
-    assert_eq!(out, [0.602960014204756, 0.7775433996343644, -0.43060285964342904, 0.5055654813349713, 0.6715805227499537, -0.3739382379051033]);
+    assert_eq!(
+        out,
+        [
+            0.602960014204756,
+            0.7775433996343644,
+            -0.43060285964342904,
+            0.5055654813349713,
+            0.6715805227499537,
+            -0.3739382379051033
+        ]
+    );
     let mut out = vec![0.0_f32; 130 * 70];
     Stream::new(42, "weight").orthogonal(70, 130, 1.0, &mut out);
-    let digest = out.iter().fold(0, |sum: u64, x| sum.rotate_left(5).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(x.to_bits()));
+    let digest = out
+        .iter()
+        .fold(0, |sum: u64, x| sum.rotate_left(5).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(x.to_bits()));
     assert_eq!(digest, 785264431116060943);
 }
