@@ -6,7 +6,7 @@ use crate::{
     depth::{Depth, DepthScaled},
     error::Error,
     param::ParamSpec,
-    role::Select,
+    role::{Role, Select},
     rule::{Init, Rule},
 };
 
@@ -63,6 +63,15 @@ pub trait Initializer: Send + Sync {
         Self: Sized,
     {
         Only { base: self, select: select.into() }
+    }
+
+    /// This one, with the row of the padding token set to 0 in the table of token vectors after the draw; the other rows are as they
+    /// would be without. `row` is the token's id.
+    fn padding_row(self, row: u64) -> PaddingRow<Self>
+    where
+        Self: Sized,
+    {
+        PaddingRow { base: self, row }
     }
 
     /// This one, with a depth factor on the projections that write into the residual stream.
@@ -156,6 +165,28 @@ impl<I: Initializer> Initializer for Only<I> {
 
     fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
         must_match(&self.select, tree)?;
+        self.base.check(tree)
+    }
+}
+
+/// See [`Initializer::padding_row`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PaddingRow<I> {
+    base: I,
+    row: u64,
+}
+
+impl<I: Initializer> Initializer for PaddingRow<I> {
+    fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
+        let rule = self.base.rule(param)?;
+        Ok(match param.role() {
+            Role::TokenEmbedding => rule.map(|rule| Rule { zero_row: Some(self.row), ..rule }),
+            _ => rule,
+        })
+    }
+
+    fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
+        must_match(&Role::TokenEmbedding.into(), tree)?;
         self.base.check(tree)
     }
 }

@@ -1,24 +1,105 @@
 //! Starts Transformers right, and proves it before the first training step.
-#![deny(unsafe_code)]
-#![deny(missing_docs, missing_debug_implementations)]
+//!
+//! Weight initialization for [burn](https://burn.dev) models: any module tree, published schemes, the same bits from
+//! the same seed everywhere, and an answer to the question what a model does before it has learned anything.
+//!
+//! **Start** any burn module with one line; nothing is missed and nothing is drawn twice:
+//!
+//! ```
+//! use burn::{nn::transformer::TransformerEncoderConfig, tensor::Device};
+//! use burn_init::prelude::*;
+//!
+//! # fn main() -> Result<(), burn_init::Error> {
+//! let device = Device::flex();
+//! let model = TransformerEncoderConfig::new(64, 256, 4, 6).init(&device);   // burn is lazy: nothing drawn
+//! let model = model.initialize(&Gpt2::new(), 42)?;                          // everything drawn once
+//! # Ok(()) }
+//! ```
+//!
+//! **See** what will happen, without drawing:
+//!
+//! ```
+//! # use burn::{nn::transformer::TransformerEncoderConfig, tensor::Device};
+//! # use burn_init::prelude::*;
+//! # fn main() -> Result<(), burn_init::Error> {
+//! # let model = TransformerEncoderConfig::new(64, 256, 4, 6).init(&Device::flex());
+//! let plan = model.plan(&Gpt2::new())?;
+//! println!("{plan:#}");      // path, role, shape, distribution, sigma, branch, because
+//! assert_eq!(format!("{:.7}", plan.get("layers.0.mha.output.weight").unwrap().std()), "0.0057735");
+//! # Ok(()) }
+//! ```
+//!
+//! **Prove** it, predicted and measured side by side:
+//!
+//! ```
+//! use burn::tensor::{Device, Int, Tensor};
+//! use burn_init::{prelude::*, reference::TransformerConfig, step_zero::{Batch, step_zero}};
+//!
+//! # fn main() -> Result<(), burn_init::Error> {
+//! let device = Device::flex();
+//! let config = TransformerConfig::new(1000, 32, 64, 6, 4);                  // a small GPT-2
+//! let model = config.init(&device)?;
+//! let tokens = Tensor::<1, Int>::arange(0..33, &device);
+//! let batch = Batch::new(tokens.clone().slice(0..32).unsqueeze(), tokens.slice(1..33).unsqueeze());
+//!
+//! let measured = step_zero(&batch, |tokens, probe| model.forward_with(tokens, probe))?;
+//! let predicted = model.plan(&config.scheme)?.predict(&config.architecture())?;
+//! println!("{}", measured.beside(&predicted));
+//! assert!((measured.loss - predicted.loss).abs() < 0.3);                    // 32 targets are few
+//! # Ok(()) }
+//! ```
+//!
+//! # Where things are
+//!
+//! | | |
+//! |---|---|
+//! | [`ModuleInit`], [`Setup`] | the methods on every burn module; what is about the tree and not about the scheme |
+//! | [`schemes`], [`Scheme`] | published schemes, and the registry that names them |
+//! | [`Initializer`], [`from_fn`], [`Depth`] | your own schemes, and composition: `.or`, `.with`, `.only`, `.depth_scaled` |
+//! | [`ParamSpec`], [`Role`], [`Init`], [`Rule`] | what is known about a parameter, and what it starts as, as data |
+//! | [`Plan`] | the scheme met with the tree: dry run, report, record, replay |
+//! | [`step_zero`] | loss, logits and residual stream of a fresh model, predicted and measured |
+//! | [`reference`] | a decoder-only Pre-Norm Transformer to try schemes on |
+//! | [`sample`] | addressable random numbers: a value is a function of seed, path and index |
+//!
+//! The crate names no backend: burn 0.22 chooses it at run time by its `Device`. A program enables one by a feature of
+//! burn or the feature of the same name here (`flex`, `ndarray`, `wgpu`, `vulkan`, `cuda`).
+#![deny(unsafe_code, missing_docs, missing_debug_implementations)]
 
 mod depth;
 mod error;
 mod initializer;
 mod param;
 mod plan;
+pub mod reference;
 mod role;
 mod rule;
 pub mod sample;
 pub mod schemes;
+pub mod step_zero;
 mod tree;
 
 pub use depth::{Depth, DepthScaled};
 pub use error::{Error, ErrorKind};
-pub use initializer::{Answer, FromFn, Initializer, Only, Or, With, from_fn};
+pub use initializer::{Answer, FromFn, Initializer, Only, Or, PaddingRow, With, from_fn};
 pub use param::{Block, Branch, Fans, ParamSpec, Stack};
 pub use plan::{Entry, Plan};
 pub use role::{Dtype, Layout, PackedBlock, Progress, Role, Select, Setup, StackPlace};
 pub use rule::{Factor, FactorKind, Family, Fan, Fill, FillContext, Init, Law, Rule, VarianceScaling};
 pub use schemes::{BurnDefault, Gpt2, Gpt2Normal, Kaiming, LeCun, NeutralNorm, Scheme, TorchDefault, Xavier};
 pub use tree::ModuleInit;
+
+/// What most programs need, without a clash with `burn::prelude::*`.
+pub mod prelude {
+    pub use crate::{
+        Depth, Gpt2, Gpt2Normal, Init, Initializer, Kaiming, LeCun, ModuleInit as _, NeutralNorm, ParamSpec, Plan, Role,
+        Scheme, Setup, StackPlace, TorchDefault, Xavier, from_fn,
+    };
+}
+
+/// The code blocks of the guides, compiled and run as tests.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+}

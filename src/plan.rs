@@ -351,7 +351,7 @@ impl Row {
         let branch = spec.writes.map_or(String::new(), |branch| format!("{} of {}", branch.index + 1, branch.of));
         let shape = format!("{:?}", spec.shape).replace(", ", " x ").trim_matches(['[', ']']).to_string();
         let because = match rule.factors.is_empty() && rule.forward == 1.0 && rule.learning_rate == 1.0 {
-            true if law.to_string() == rule.init.to_string() => String::new(),
+            true if law.to_string() == rule.init.to_string() && rule.zero_row.is_none() => String::new(),
             _ => rule.because(),
         };
         Self { cells: [path, spec.role.to_string(), shape, law.to_string(), sigma, branch], because }

@@ -61,6 +61,9 @@ pub struct Rule {
     /// Multiplier of the learning rate, 1 where the scheme has none.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub learning_rate: f64,
+    /// Row of a table that is set to 0 after the draw: the vector of the padding token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zero_row: Option<u64>,
 }
 
 fn one() -> f64 {
@@ -73,7 +76,7 @@ fn is_one(value: &f64) -> bool {
 
 impl From<Init> for Rule {
     fn from(init: Init) -> Self {
-        Self { init, factors: Vec::new(), forward: 1.0, learning_rate: 1.0 }
+        Self { init, factors: Vec::new(), forward: 1.0, learning_rate: 1.0, zero_row: None }
     }
 }
 
@@ -112,6 +115,16 @@ impl Rule {
                 "apply .depth_scaled(…) once; Gpt2 and other whole schemes have it already",
             ));
         }
+        if let Some(row) = self.zero_row {
+            let rows = param.shape().first().copied().unwrap_or(0);
+            if !param.role().is_table() || row >= rows {
+                return Err(param.error(
+                    ErrorKind::Shape,
+                    format!("row {row} is to be 0, and the parameter is no table with such a row"),
+                    format!("give a row below {rows} of a table"),
+                ));
+            }
+        }
         Law::resolve(&self.init, self.factor(), param)
     }
 
@@ -143,6 +156,9 @@ impl Rule {
         }
         if self.forward != 1.0 {
             text += &format!(", times {} in the forward pass", self.forward);
+        }
+        if let Some(row) = self.zero_row {
+            text += &format!(", row {row} = 0");
         }
         if self.learning_rate != 1.0 {
             text += &format!(", learning rate times {}", self.learning_rate);

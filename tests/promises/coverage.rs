@@ -195,3 +195,22 @@ fn overrides_by_pattern_role_and_closure() {
         assert!(row[..64].iter().all(|&x| x == 0.0) && row[64..].iter().all(|&x| x != 0.0));
     }
 }
+
+/// C41: the padding token's row is exactly 0, and the others are as they would be without it.
+#[test]
+fn padding_row() {
+    let table = || vec![EmbeddingConfig::new(10, 16).init(&device())];
+    let setup = Setup::new().role("0.weight", Role::TokenEmbedding);
+    let scheme = || Gpt2Normal::new();
+    let plain = values(&setup.initialize(table(), &scheme(), 1).unwrap()).remove("0.weight").unwrap();
+    let padded = values(&setup.initialize(table(), &scheme().padding_row(3), 1).unwrap()).remove("0.weight").unwrap();
+    for (row, (padded, plain)) in padded.chunks(16).zip(plain.chunks(16)).enumerate() {
+        assert!(plain.iter().all(|&x| x != 0.0), "row {row} without padding");
+        assert_eq!(padded, if row == 3 { &[0.0; 16] } else { plain }, "row {row}");
+    }
+    let error = setup.plan(&table(), &scheme().padding_row(10)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "0.weight [10, 16]: row 10 is to be 0, and the parameter is no table with such a row; give a row below 10 of a table"
+    );
+}

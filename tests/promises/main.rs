@@ -8,4 +8,5 @@ mod depth;
 mod errors;
 mod fans;
 mod known_trees;
+mod residual;
 mod values;

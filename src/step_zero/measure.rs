@@ -1,0 +1,345 @@
+//! Step zero, measured: one forward pass, looked at in f64 on the host.
+
+use std::collections::HashMap;
+
+use burn::tensor::{Int, Tensor};
+
+use super::{Batch, Point, Probe, Reading, Site, StepZero};
+use crate::{Error, ErrorKind};
+
+/// How many standard deviations the own-token logit must stand out to count as the sign of a tied head.
+const STANDS_OUT: f64 = 4.0;
+
+/// Runs `forward` once on the batch and says what came out.
+///
+/// `forward` gets the tokens `[batch, seq]` and a probe, and returns the logits `[batch, seq, vocab]`. It shows
+/// the probe whatever it likes: without that the stream and the branches stay empty. The loss is computed from the logits
+/// in f64 by log-sum-exp. Switch dropout off by running on a device without autodiff.
+///
+/// # Errors
+/// Tokens and targets of different shapes, or none; a token or target outside of the vocabulary;
+/// logits of another shape; a value that is not finite, with the first point where one is seen.
+///
+/// ```no_run
+/// # use burn::tensor::{Int, Tensor};
+/// use burn_init::reference::TransformerConfig;
+/// use burn_init::step_zero::{Batch, step_zero};
+///
+/// # fn main() -> Result<(), burn_init::Error> {
+/// let device = Default::default();
+/// let model = TransformerConfig::new(96, 64, 128, 6, 4).init(&device)?;
+/// let text = Tensor::<1, Int>::arange(0..65, &device);
+/// let batch = Batch::new(text.clone().slice(0..64).unsqueeze(), text.slice(1..65).unsqueeze());
+/// println!("{}", step_zero(&batch, |tokens, probe| model.forward_with(tokens, probe))?);
+/// # Ok(()) }
+/// ```
+pub fn step_zero<F>(batch: &Batch, forward: F) -> Result<StepZero, Error>
+where
+    F: FnOnce(Tensor<2, Int>, &mut Probe<'_>) -> Tensor<3>,
+{
+    let tokens = integers(&batch.tokens, "tokens")?;
+    let targets = integers(&batch.targets, "targets")?;
+    let [rows, length] = batch.tokens.dims();
+    if batch.targets.dims() != [rows, length] || tokens.is_empty() {
+        return Err(failed(
+            format!("tokens have the shape {:?} and targets {:?}", [rows, length], batch.targets.dims()),
+            "give one target for each token, and at least one",
+        ));
+    }
+
+    let mut stream = Stream::default();
+    let mut listener = |point: Point, value: &Tensor<3>| stream.hear(point, value);
+    let logits = forward(batch.tokens.clone(), &mut Probe::new(&mut listener));
+    if let Some(failure) = stream.failure {
+        return Err(failure);
+    }
+
+    let [logit_rows, logit_length, width] = logits.dims();
+    if [logit_rows, logit_length] != [rows, length] || width == 0 {
+        return Err(failed(
+            format!("tokens have the shape {:?} and logits {:?}", [rows, length], logits.dims()),
+            "return logits of the shape [batch, seq, vocab]",
+        ));
+    }
+    let vocab = batch.vocab.unwrap_or(width as u64);
+    if vocab < 2 || vocab > width as u64 {
+        return Err(failed(
+            format!("the vocabulary is {vocab} and there are {width} logits"),
+            "use a vocabulary from 2 to the number of logits",
+        ));
+    }
+    for (name, values) in [("token", &tokens), ("target", &targets)] {
+        if let Some(bad) = values.iter().find(|&&value| value < 0 || value as u64 >= vocab) {
+            return Err(failed(format!("{name} {bad} is outside of the vocabulary of {vocab}"), ""));
+        }
+    }
+
+    let mut sums = Sums::default();
+    let values = floats(&logits).map_err(|reason| failed(format!("the logits cannot be read: {reason}"), ""))?;
+    for ((row, &token), &target) in values.chunks_exact(width).zip(&tokens).zip(&targets) {
+        sums.add(row, vocab as usize, token as usize, target as usize)?;
+    }
+    Ok(sums.finish(vocab, &tokens, &targets, stream))
+}
+
+/// Second moments as the probe sees them go by.
+#[derive(Default)]
+struct Stream {
+    d_model: Option<u64>,
+    stream: Vec<Reading>,
+    branches: Vec<Reading>,
+    final_norm: Option<f64>,
+    failure: Option<Error>,
+}
+
+impl Stream {
+    fn hear(&mut self, point: Point, value: &Tensor<3>) {
+        // A block's input is the last one's output.
+        let seen_before = point.site == Site::ResidPre && !self.stream.is_empty();
+        if seen_before || point.site == Site::Logits || self.failure.is_some() {
+            return;
+        }
+        let second_moment = match floats(value) {
+            Ok(values) => values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / values.len().max(1) as f64,
+            Err(reason) => {
+                self.failure = Some(failed(format!("{point} cannot be read: {reason}"), ""));
+                return;
+            }
+        };
+        if !second_moment.is_finite() {
+            self.failure = Some(failed(
+                format!("{point} holds a value that is not finite"),
+                "look at the parameters that make it: they hold one, or their scale overflows the dtype",
+            ));
+            return;
+        }
+        let reading = Reading { point, second_moment };
+        match point.site {
+            Site::AttnOut | Site::MlpOut => self.branches.push(reading),
+            Site::FinalNorm => self.final_norm = Some(second_moment),
+            _ => self.stream.push(reading),
+        }
+        self.d_model = Some(value.dims()[2] as u64);
+    }
+}
+
+/// Sums over the positions.
+#[derive(Default)]
+struct Sums {
+    count: f64,
+    loss: f64,
+    log_sum_exp: f64,
+    entropy: f64,
+    top1: f64,
+    padding: f64,
+    variance: f64,
+    own: f64,
+    own_squared: f64,
+}
+
+impl Sums {
+    fn add(&mut self, row: &[f32], vocab: usize, token: usize, target: usize) -> Result<(), Error> {
+        let masked = |i: usize, z: f32| i >= vocab && z == f32::NEG_INFINITY;
+        if let Some((i, z)) = row.iter().enumerate().find(|&(i, z)| !z.is_finite() && !masked(i, *z)) {
+            let todo = if *z == f32::NEG_INFINITY {
+                "if these are padding, say so by Batch::with_vocab"
+            } else {
+                "look at the first point of the stream that is not finite"
+            };
+            return Err(failed(format!("logit {i} is {z}"), todo));
+        }
+        let max = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        let (mut sum, mut weighted, mut padding) = (0.0, 0.0, 0.0);
+        for (i, &z) in row.iter().enumerate() {
+            let z = f64::from(z) - max;
+            let e = z.exp();
+            if e > 0.0 {
+                sum += e;
+                weighted += e * z;
+            }
+            if i >= vocab {
+                padding += e;
+            }
+        }
+        let others = || row[..vocab].iter().enumerate().filter(|&(i, _)| i != token).map(|(_, &z)| f64::from(z));
+        let n = (vocab - 1) as f64;
+        let mean = others().sum::<f64>() / n;
+        let squares = others().map(|z| (z - mean).powi(2)).sum::<f64>();
+        let own = f64::from(row[token]) - mean;
+
+        self.count += 1.0;
+        self.loss += max + sum.ln() - f64::from(row[target]);
+        self.log_sum_exp += max + sum.ln();
+        self.entropy += sum.ln() - weighted / sum;
+        self.top1 += 1.0 / sum;
+        self.padding += padding / sum;
+        self.variance += squares / (n - 1.0).max(1.0);
+        self.own += own;
+        self.own_squared += own * own;
+        Ok(())
+    }
+
+    fn finish(self, vocab: u64, tokens: &[i64], targets: &[i64], seen: Stream) -> StepZero {
+        let mean = |sum: f64| sum / self.count;
+        let logit_std = mean(self.variance).sqrt();
+        let own = mean(self.own);
+        let tied = own > STANDS_OUT * logit_std * collision(tokens).sqrt();
+        let own_std = (mean(self.own_squared) - own * own).max(0.0).sqrt();
+        let repeats = tokens.iter().zip(targets).filter(|(token, target)| token == target).count() as f64;
+        let mut result = StepZero {
+            vocab,
+            d_model: seen.d_model,
+            loss: mean(self.loss),
+            expected_loss: 0.0,
+            noise: 3.0 * logit_std * collision(targets).sqrt(),
+            log_sum_exp: mean(self.log_sum_exp),
+            entropy: mean(self.entropy),
+            top1: Some(mean(self.top1)),
+            logit_std,
+            own_logit: tied.then_some(own),
+            own_logit_std: tied.then_some(own_std),
+            padding: mean(self.padding),
+            stream: seen.stream,
+            branches: seen.branches,
+            final_norm: seen.final_norm,
+        };
+        result.expected_loss = result.law().log_sum_exp() - mean(repeats) * result.own_logit.unwrap_or(0.0);
+        result
+    }
+}
+
+/// `sum p_i^2`: how probable it is that two positions hold the same value.
+pub(super) fn collision(values: &[i64]) -> f64 {
+    let mut counts = HashMap::new();
+    for value in values {
+        *counts.entry(value).or_insert(0.0f64) += 1.0;
+    }
+    // Whole numbers, so the order of a hash map does not show.
+    counts.values().map(|count| count * count).sum::<f64>() / (values.len() as f64).powi(2)
+}
+
+fn integers(tensor: &Tensor<2, Int>, name: &str) -> Result<Vec<i64>, Error> {
+    tensor.try_to_vec_as::<i64>().map_err(|reason| failed(format!("the {name} cannot be read: {reason}"), ""))
+}
+
+fn floats(tensor: &Tensor<3>) -> Result<Vec<f32>, String> {
+    tensor.try_to_vec_as::<f32>().map_err(|reason| reason.to_string())
+}
+
+fn failed(found: impl Into<String>, todo: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Measurement, found, todo)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step_zero::Verdict;
+    use burn::tensor::{Device, TensorData};
+
+    fn batch(tokens: [[i64; 3]; 1], targets: [[i64; 3]; 1]) -> Batch {
+        let device = Device::default();
+        Batch::new(Tensor::from_data(tokens, &device), Tensor::from_data(targets, &device))
+    }
+
+    fn logits(rows: [[f32; 4]; 3]) -> Tensor<3> {
+        Tensor::from_data([rows], &Device::default())
+    }
+
+    #[test]
+    fn equal_logits_cost_ln_v() {
+        let batch = batch([[0, 1, 2]], [[1, 2, 3]]);
+        let result = step_zero(&batch, |_, _| logits([[7.0; 4]; 3])).unwrap();
+        assert!((result.loss - 4f64.ln()).abs() < 1e-12);
+        assert!((result.expected_loss - 4f64.ln()).abs() < 1e-9);
+        assert!((result.entropy - 4f64.ln()).abs() < 1e-12);
+        assert_eq!(result.top1, Some(0.25));
+        assert_eq!(result.logit_std, 0.0);
+        assert_eq!(result.verdict(), Verdict::Dead);
+    }
+
+    #[test]
+    fn huge_logits_do_not_overflow() {
+        let batch = batch([[0, 1, 2]], [[0, 0, 0]]);
+        let row = [-743.0, 743.0, 0.0, 0.0];
+        let result = step_zero(&batch, |_, _| logits([row; 3])).unwrap();
+        assert_eq!(result.loss, 1486.0);
+        assert!(result.entropy < 1e-300);
+    }
+
+    /// C08: 100 tokens in a table of 128, masked or not.
+    #[test]
+    fn padded_vocabulary() {
+        let device = Device::default();
+        let tokens = Tensor::<2, Int>::from_data([[5i64, 17, 99]], &device);
+        let batch = Batch::new(tokens.clone(), tokens).with_vocab(100);
+        let row = |padding: f32| {
+            let values: Vec<f32> = (0..3 * 128).map(|i| if i % 128 < 100 { 0.0 } else { padding }).collect();
+            Tensor::<3>::from_data(TensorData::new(values, [1, 3, 128]), &device)
+        };
+        let masked = step_zero(&batch, |_, _| row(f32::NEG_INFINITY)).unwrap();
+        assert!((masked.loss - 4.605).abs() < 5e-4, "{}", masked.loss);
+        assert!((masked.ln_vocab() - 4.605).abs() < 5e-4);
+        assert_eq!(masked.padding, 0.0);
+        let open = step_zero(&batch, |_, _| row(0.0)).unwrap();
+        assert!((open.loss - 4.852).abs() < 5e-4, "{}", open.loss);
+        assert_eq!(open.verdict(), Verdict::PaddingCounts { probability: 28.0 / 128.0 });
+        let unsaid = Batch { vocab: None, ..batch };
+        let error = step_zero(&unsaid, |_, _| row(f32::NEG_INFINITY)).unwrap_err();
+        assert_eq!(error.to_string(), "logit 100 is -inf; if these are padding, say so by Batch::with_vocab");
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_an_error() {
+        let good = || batch([[0, 1, 2]], [[1, 2, 3]]);
+        let message = |batch: Batch, row: [f32; 4]| step_zero(&batch, |_, _| logits([row; 3])).unwrap_err().to_string();
+        assert_eq!(message(batch([[0, 1, 9]], [[1, 2, 3]]), [0.0; 4]), "token 9 is outside of the vocabulary of 4");
+        assert_eq!(message(batch([[0, 1, 2]], [[1, -1, 3]]), [0.0; 4]), "target -1 is outside of the vocabulary of 4");
+        assert_eq!(
+            message(good(), [0.0, f32::NAN, 0.0, 0.0]),
+            "logit 1 is NaN; look at the first point of the stream that is not finite"
+        );
+        assert_eq!(
+            message(good().with_vocab(5), [0.0; 4]),
+            "the vocabulary is 5 and there are 4 logits; use a vocabulary from 2 to the number of logits"
+        );
+        let device = Device::default();
+        let short = Batch::new(Tensor::zeros([1, 3], &device), Tensor::zeros([1, 2], &device));
+        assert_eq!(
+            message(short, [0.0; 4]),
+            "tokens have the shape [1, 3] and targets [1, 2]; give one target for each token, and at least one"
+        );
+        let error = step_zero(&good(), |_, probe| {
+            probe.show(Site::AttnOut.in_layer(2), &(Tensor::<3>::zeros([1, 3, 2], &device) / 0.0));
+            logits([[0.0; 4]; 3])
+        });
+        assert!(error.unwrap_err().to_string().starts_with("2.attn_out holds a value that is not finite"));
+    }
+
+    #[test]
+    fn the_probe_is_reduced_to_second_moments() {
+        let device = Device::default();
+        let full = |value: f32| Tensor::<3>::full([1, 3, 2], value, &device);
+        let result = step_zero(&batch([[0, 1, 2]], [[1, 2, 3]]), |_, probe| {
+            for layer in 0..2 {
+                probe.show(Site::ResidPre.in_layer(layer), &full(1.0));
+                probe.show(Site::AttnOut.in_layer(layer), &full(2.0));
+                probe.show(Site::ResidMid.in_layer(layer), &full(3.0));
+                probe.show(Site::MlpOut.in_layer(layer), &full(4.0));
+                probe.show(Site::ResidPost.in_layer(layer), &full(5.0));
+            }
+            probe.show(Site::FinalNorm, &full(1.0));
+            logits([[0.0; 4]; 3])
+        })
+        .unwrap();
+        let moments = |readings: &[Reading]| readings.iter().map(|r| r.second_moment).collect::<Vec<_>>();
+        assert_eq!(moments(&result.stream), [1.0, 9.0, 25.0, 9.0, 25.0]);
+        assert_eq!(moments(&result.branches), [4.0, 16.0, 4.0, 16.0]);
+        assert_eq!((result.final_norm, result.d_model), (Some(1.0), Some(2)));
+    }
+
+    #[test]
+    fn collisions() {
+        assert_eq!(collision(&[1, 1, 2, 2]), 0.5);
+        assert_eq!(collision(&[3, 1, 4, 2]), 0.25);
+    }
+}
