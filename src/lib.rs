@@ -102,4 +102,8 @@ pub mod prelude {
 mod guides {
     #[doc = include_str!("../README.md")]
     mod readme {}
+    #[doc = include_str!("../docs/your-own.md")]
+    mod your_own {}
+    #[doc = include_str!("../docs/reproducibility.md")]
+    mod reproducibility {}
 }
