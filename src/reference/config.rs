@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::{Attention, Block, Mlp, Transformer};
 use crate::schemes::Scheme;
 use crate::step_zero::{Activation, Architecture};
-use crate::{Error, Initializer, ModuleInit as _};
+use crate::{Error, Initializer, Setup};
+
+/// More is a slip of the keyboard: the bare tree of that many blocks takes gigabytes.
+const MOST_LAYERS: usize = 100_000;
 
 /// Which norm stands before each branch and before the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -101,7 +104,12 @@ impl TransformerConfig {
     /// # Errors
     /// As [`init`](Self::init).
     pub fn init_with(&self, initializer: &dyn Initializer, seed: u64, device: &Device) -> Result<Transformer, Error> {
-        self.build(device)?.initialize(initializer, seed)
+        self.setup().initialize(self.build(device)?, initializer, seed)
+    }
+
+    /// What the tree of parameters does not show, for planning and initializing by hand: the number of heads.
+    pub fn setup(&self) -> Setup {
+        Setup::new().heads("**", self.n_heads as u64)
     }
 
     /// Builds the model without a value in it: burn's parameters are lazy, so nothing is drawn or allocated until one is read
@@ -178,8 +186,11 @@ impl TransformerConfig {
         Architecture::new(self.activation, self.norm_epsilon, self.tied, self.context as u64)
     }
 
-    /// The largest tables must be addressable.
+    /// The blocks and the largest table must be addressable.
     fn check_size(&self) -> Result<(), Error> {
+        if self.n_layers > MOST_LAYERS {
+            return Err(Error::config(format!("n_layers is {}", self.n_layers), format!("use {MOST_LAYERS} or less")));
+        }
         let widest = self.d_ff.max(self.vocab_size).max(self.context).max(self.d_model);
         match widest.checked_mul(self.d_model) {
             Some(count) if count <= isize::MAX as usize / 8 => Ok(()),

@@ -130,6 +130,7 @@ fn what_cannot_be_built_is_an_error() {
         config.init(&Device::default()).unwrap_err().to_string()
     };
     assert_eq!(config(|c| c.n_layers = 0), "n_layers is 0; use 1 or more");
+    assert_eq!(config(|c| c.n_layers = usize::MAX), format!("n_layers is {}; use 100000 or less", usize::MAX));
     assert_eq!(config(|c| c.n_heads = 3), "d_model 16 is not divisible by n_heads 3; choose a divisor");
     assert_eq!(config(|c| c.n_kv_heads = 3), "n_heads 4 is not divisible by n_kv_heads 3; choose a divisor");
     assert_eq!(
@@ -182,6 +183,17 @@ fn parameters_of_the_presets() {
         let plan = config.build(&Device::default()).unwrap().plan(&Gpt2::new()).unwrap();
         assert_eq!(plan.num_params(), count);
     }
+}
+
+/// T5's query depends on the width of a head, which no shape shows: the config tells it.
+#[test]
+fn the_config_knows_its_heads() {
+    let config = tiny().with_scheme("t5".parse().unwrap());
+    let plan = config.setup().plan(&config.build(&Device::default()).unwrap(), &config.scheme).unwrap();
+    let std = plan.get("blocks.0.attention.query.weight").unwrap().std();
+    // (d_model d_head)^-1/2 with d_model 16 and d_head 4.
+    assert!((std - 0.125).abs() < 1e-12, "{std}");
+    assert!(config.init(&Device::default()).is_ok());
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub struct StepZero {
     /// mean of the log-sum-exp for any, with the term of the own-token logit.
     pub expected_loss: f64,
     /// Three standard deviations of `loss - expected_loss` by the choice of targets:
-    /// `3 s sqrt(sum p_i^2)` with p_i the frequencies of the targets. 0 in a prediction.
+    /// `3 s sqrt(sum p_i^2)` with p_i the frequencies of the targets. In a prediction, that of an endless batch.
     pub noise: f64,
     /// Mean over the positions of `ln sum_i e^(z_i)`.
     pub log_sum_exp: f64,

@@ -143,7 +143,7 @@ pub fn predict(plan: &Plan, architecture: &Architecture) -> Result<StepZero, Err
         d_model: Some(d_model),
         loss,
         expected_loss: loss,
-        noise: 0.0,
+        noise: 3.0 * logit_std * collision.sqrt(),
         log_sum_exp,
         entropy: law.entropy(),
         top1: None,

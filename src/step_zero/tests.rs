@@ -74,6 +74,28 @@ fn a_tied_table_at_std_1_is_named() {
     assert!(text.contains("the token embedding, which is also the head, starts at std 1.0"), "{text}");
 }
 
+/// C02: a head of its own at std 1 costs a hundred nats, at 1/sqrt(d) half a one.
+#[test]
+fn an_untied_head_at_std_1_is_named() {
+    let config = TransformerConfig::new(32_128, 64, 768, 2, 12).with_tied(false);
+    let model = config.build(&Device::default()).unwrap();
+    let predict = |std: f64| {
+        let head = from_fn(move |param| (param.role() == Role::OutputHead).then(|| Init::normal(std)));
+        model.plan(&head.or(Gpt2::new())).unwrap().predict(&config.architecture()).unwrap()
+    };
+    let wide = predict(1.0);
+    // Norm epsilon takes 0.05 % of the spread here.
+    close(wide.logit_std, 768f64.sqrt(), 0.05);
+    assert!(wide.loss > 100.0, "{wide}");
+    let Verdict::LogitsTooWide { table: Table::OutputHead, table_std: Some(std), .. } = wide.verdict() else {
+        panic!("{}", wide.verdict());
+    };
+    close(std, 1.0, 1e-9);
+    let right = predict(768f64.powf(-0.5));
+    close(right.loss, 10.877, 2e-3);
+    assert_eq!(right.verdict(), Verdict::Healthy);
+}
+
 /// C03: the right number is ln V + s^2/2, not ln V.
 #[test]
 fn the_spread_of_the_logits_costs_half_its_square() {
@@ -114,7 +136,7 @@ fn a_fresh_model_is_as_predicted() {
 
 #[test]
 fn branches_that_start_at_zero_copy_their_input() {
-    let zero = from_fn(|param| param.writes().is_some().then(|| Init::Zeros));
+    let zero = from_fn(|param| param.writes().is_some().then_some(Init::Zeros));
     let config = TransformerConfig::new(1000, 64, 768, 2, 12);
     let model = config.build(&Device::default()).unwrap();
     let predicted = model.plan(&zero.or(Gpt2::new())).unwrap().predict(&config.architecture()).unwrap();
