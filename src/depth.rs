@@ -21,6 +21,7 @@ use crate::{
 /// |---|---|---|
 /// | [`total`](Self::total) | `1/sqrt(B)`, `B = 2N` in a GPT | GPT-2 (paper), Megatron, nanoGPT |
 /// | [`per_layer`](Self::per_layer) | `1/sqrt(B_l)`, `B_l = 2(l + 1)`: the additions up to layer `l` | torchtitan, OLMo mitchell |
+/// | [`layers`](Self::layers) | `1/sqrt(N)` | Megatron's hybrid models, NeoX's single residual |
 /// | [`count`](Self::count) | `1/sqrt(count)` | a given number, whatever the tree |
 /// | [`power`](Self::power) | `(scale * B)^-exponent` | DeepNet: `(4 * 2N)^-1/4` |
 ///
@@ -39,6 +40,7 @@ enum DepthRule {
     None,
     Total,
     PerLayer,
+    Layers,
     Count(u64),
     Power { scale: f64, exponent: f64 },
 }
@@ -57,6 +59,11 @@ impl Depth {
     /// `1/sqrt(B_l)` with the additions up to and including the parameter's own layer: `1/sqrt(2(l + 1))` in a GPT.
     pub fn per_layer() -> Self {
         DepthRule::PerLayer.into()
+    }
+
+    /// `1/sqrt(N)` with the `N` layers of the stack, however many additions each of them makes.
+    pub fn layers() -> Self {
+        DepthRule::Layers.into()
     }
 
     /// `1/sqrt(count)`.
@@ -100,6 +107,10 @@ impl Depth {
                 let layer = param.layer().unwrap_or_default();
                 (1.0 / (branches as f64).sqrt(), format!("1/sqrt({branches}), the additions up to layer {layer}"))
             }
+            DepthRule::Layers => {
+                let layers = param.stack()?.layers;
+                (1.0 / (layers as f64).sqrt(), format!("1/sqrt(N), N = {layers}"))
+            }
             DepthRule::Count(count) => (1.0 / (count as f64).sqrt(), format!("1/sqrt({count}), given")),
             DepthRule::Power { scale, exponent } => {
                 let stack = param.stack()?;
@@ -141,6 +152,7 @@ impl fmt::Display for Depth {
             DepthRule::None => write!(f, "none"),
             DepthRule::Total => write!(f, "1/sqrt(additions)"),
             DepthRule::PerLayer => write!(f, "1/sqrt(additions up to the layer)"),
+            DepthRule::Layers => write!(f, "1/sqrt(layers)"),
             DepthRule::Count(count) => write!(f, "1/sqrt({count})"),
             DepthRule::Power { scale, exponent } => write!(f, "({} * additions)^-{}", short(scale), short(exponent)),
         }?;

@@ -1,7 +1,7 @@
 //! The scheme met with the tree: one line for each parameter or block, before anything is drawn.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     fmt,
 };
 
@@ -114,6 +114,13 @@ impl Plan {
         let (owners, mut warnings) = owners(&sites.known);
         warnings.splice(0..0, sites.warnings.iter().cloned());
         let tree: Vec<ParamSpec> = owners.iter().flat_map(|(site, _)| site.specs.iter().cloned()).collect();
+        if let Some(twice) = twice(&tree) {
+            return Err(twice.error(
+                ErrorKind::Config,
+                "two parameters have this path, and would have the same values",
+                "correct the prefix or the alias",
+            ));
+        }
         scheme.check(&tree)?;
         let mut entries = Vec::with_capacity(tree.len());
         let mut without_rule: Vec<&ParamSpec> = Vec::new();
@@ -124,13 +131,23 @@ impl Plan {
                     false => scheme.rule(spec).map_err(|error| error.at(spec.path()).shaped(spec.shape()))?,
                 };
                 match rule {
+                    Some(rule) if site.quantized && rule.init != Init::Keep => {
+                        return Err(spec.error(
+                            ErrorKind::Quantized,
+                            "the parameter is quantised, and its values cannot be drawn",
+                            "initialize before quantising, or keep it",
+                        ));
+                    }
                     Some(rule) => entries.push(Entry::new(spec.clone(), rule, tied.clone())?),
                     None => without_rule.push(spec),
                 }
             }
         }
         match without_rule.as_slice() {
-            [] => Ok(Self::from_entries(entries, warnings)),
+            [] => {
+                warnings.extend(needs(&entries));
+                Ok(Self::from_entries(entries, warnings))
+            }
             [first, rest @ ..] => Err(no_rule(first, rest)),
         }
     }
@@ -230,6 +247,33 @@ fn owners(sites: &[Site]) -> (Vec<(&Site, Vec<String>)>, Vec<String>) {
         owners.push((site, tied));
     }
     (owners, warnings)
+}
+
+/// What the scheme needs the forward pass to do, once for all parameters that need the same.
+fn needs(entries: &[Entry]) -> Vec<String> {
+    let mut needs: Vec<(String, &str, u64)> = Vec::new();
+    for Entry { spec, rule, .. } in entries {
+        let multiplier = (rule.forward != 1.0).then(|| format!("times {} in the forward pass", short(rule.forward)));
+        let parts: Vec<_> = multiplier.into_iter().chain(rule.needs.clone()).collect();
+        match needs.iter_mut().find(|(text, ..)| *text == parts.join("; ")) {
+            _ if parts.is_empty() => {}
+            Some((.., more)) => *more += 1,
+            None => needs.push((parts.join("; "), spec.path(), 0)),
+        }
+    }
+    needs
+        .into_iter()
+        .map(|(text, path, more)| match more {
+            0 => format!("{path}: {text}"),
+            more => format!("{path} and {more} more: {text}"),
+        })
+        .collect()
+}
+
+/// A parameter whose path and block another one has.
+fn twice(tree: &[ParamSpec]) -> Option<&ParamSpec> {
+    let mut seen = HashSet::with_capacity(tree.len());
+    tree.iter().find(|param| !seen.insert((param.path(), param.block().map(|block| block.index))))
 }
 
 fn no_rule(first: &ParamSpec, rest: &[&ParamSpec]) -> Error {

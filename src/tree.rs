@@ -374,6 +374,9 @@ fn fill_block<E: Element>(entry: &Entry, seed: u64, stream: Stream, columns: usi
 /// `[…, rows, columns]` to `[…, columns, rows]`.
 fn transpose<E: Copy + Default>(values: &[E], rows: usize, columns: usize) -> Vec<E> {
     let mut out = vec![E::default(); values.len()];
+    if values.is_empty() {
+        return out;
+    }
     for (from, to) in values.chunks(rows * columns).zip(out.chunks_mut(rows * columns)) {
         for (i, &value) in from.iter().enumerate() {
             to[i % columns * rows + i / columns] = value;

@@ -183,7 +183,12 @@ impl FromStr for Role {
 
 /// What to do about an unknown name: the near ones, or all of them.
 pub(crate) fn near<'a>(text: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    let close: Vec<_> = known.clone().filter(|name| strsim::jaro_winkler(text, name) > 0.8).collect();
+    let part = |name: &str| text.len() > 2 && name.contains(text);
+    let mut close: Vec<_> = known.clone().map(|name| (strsim::jaro_winkler(text, name), name)).collect();
+    close.retain(|&(similar, name)| similar > 0.8 || part(name));
+    // The nearest first, and no more than can be read at a glance.
+    close.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let close: Vec<_> = close.into_iter().map(|(_, name)| name).take(5).collect();
     match close.is_empty() {
         true => format!("known are {}", known.collect::<Vec<_>>().join(", ")),
         false => format!("did you mean {}?", close.join(" or ")),

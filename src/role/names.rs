@@ -121,6 +121,9 @@ const NAMES: &[(&[&str], Within, Role)] = &[
     (&["dense"], Parent("pooler"), Linear),
     // scales
     (&["gamma_1", "gamma_2", "lambda_1", "lambda_2", "ls1", "ls2", "layer_scale", "layer_scale_1", "layer_scale_2"], Anything, LayerScale),
+    (&["gamma", "scale"], Parent("ls1"), LayerScale),
+    (&["gamma", "scale"], Parent("ls2"), LayerScale),
+    (&["gamma", "scale"], Parent("layer_scale"), LayerScale),
     (&["resweight", "res_weight", "residual_weight", "skip_gain", "alpha"], Anything, BranchScale),
 ];
 

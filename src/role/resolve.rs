@@ -34,6 +34,8 @@ pub(crate) struct Site {
     pub specs: Vec<ParamSpec>,
     /// Whether the tensor holds the transpose of the spec's shape.
     pub transposed: bool,
+    /// Whether it holds packed integers, so that it can be kept but not drawn.
+    pub quantized: bool,
 }
 
 /// A leaf whose role cannot be told.
@@ -386,16 +388,6 @@ impl<'a> Reader<'a> {
             }
         }
         let path = self.setup.full_path(&segments);
-        let error = |kind, found: String, todo: String| {
-            Error::new(kind, found, todo).at(path.as_str()).shaped(leaf.shape.as_slice())
-        };
-        if leaf.quantized {
-            return Err(error(
-                ErrorKind::Quantized,
-                "the parameter is quantised, and its values cannot be drawn".into(),
-                "initialize before quantising".into(),
-            ));
-        }
         let d_model = stack.map(|(_, facts)| facts.0.d_model);
         let in_out =
             self.in_out(index, role, d_model).map_err(|e| e.at(path.as_str()).shaped(leaf.shape.as_slice()))?;
@@ -421,14 +413,19 @@ impl<'a> Reader<'a> {
             experts,
             id: Identity(leaf.id),
         };
-        if let Some((n, (facts, stack))) = stack {
-            self.place_in_stack(index, n, facts, stack, &mut spec);
+        match stack {
+            Some((n, (facts, stack))) => self.place_in_stack(index, n, facts, stack, &mut spec),
+            // What stands beside the only stack and has its width, feeds it or reads it.
+            None if stacks.len() == 1 => {
+                spec.stack = stacks.values().map(|facts| facts.0).find(|facts| spec.shape.contains(&facts.d_model));
+            }
+            None => {}
         }
         let specs = match &draft.packed {
             Some(blocks) => split(&spec, blocks, in_out.is_some())?,
             None => vec![spec],
         };
-        Ok(Site { leaf: index, specs, transposed })
+        Ok(Site { leaf: index, specs, transposed, quantized: leaf.quantized })
     }
 
     fn place_in_stack(&self, index: usize, list: usize, facts: &Stack, stack: &StackDraft, spec: &mut ParamSpec) {

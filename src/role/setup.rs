@@ -104,7 +104,8 @@ type OnProgress = Arc<dyn Fn(Progress<'_>) + Send + Sync>;
 /// the place of a part in a whole.
 ///
 /// Most models need none of it. Every line is checked: one that matches no parameter is an error. In patterns `*` is one segment (or a part
-/// of one), `**` any number; they are anchored at both ends and see the paths as the plan prints them, with the prefix.
+/// of one), `**` any number; they are anchored at both ends and see the paths as the plan prints them, with the prefix (in a
+/// pipeline stage with the layers counted from 0).
 ///
 /// ```
 /// use burn_init::{Role, Setup, StackPlace};

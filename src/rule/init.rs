@@ -53,6 +53,18 @@ pub enum Family {
     },
 }
 
+impl Family {
+    /// The member of the family with mean 0 and this std: before the cut, for a truncated normal that is not compensated.
+    pub fn with_std(self, std: f64) -> Init {
+        match self {
+            Family::Normal => Init::normal(std),
+            Family::Uniform => Init::uniform(3f64.sqrt() * std),
+            Family::TruncatedNormal { bound, compensated: false } => Init::truncated_normal(std, bound),
+            Family::TruncatedNormal { bound, compensated: true } => Init::truncated_normal_compensated(std, bound),
+        }
+    }
+}
+
 /// `std = sqrt(scale / fan)`: the core that Xavier, Kaiming and LeCun are one line over.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -61,6 +61,9 @@ pub struct Rule {
     /// Multiplier of the learning rate, 1 where the scheme has none.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub learning_rate: f64,
+    /// What the scheme needs the model to do besides, in words; the plan lists it among its warnings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs: Option<String>,
     /// Row of a table that is set to 0 after the draw: the vector of the padding token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zero_row: Option<u64>,
@@ -76,7 +79,7 @@ fn is_one(value: &f64) -> bool {
 
 impl From<Init> for Rule {
     fn from(init: Init) -> Self {
-        Self { init, factors: Vec::new(), forward: 1.0, learning_rate: 1.0, zero_row: None }
+        Self { init, factors: Vec::new(), forward: 1.0, learning_rate: 1.0, needs: None, zero_row: None }
     }
 }
 

@@ -214,3 +214,28 @@ fn padding_row() {
         "0.weight [10, 16]: row 10 is to be 0, and the parameter is no table with such a row; give a row below 10 of a table"
     );
 }
+
+/// A quantised base cannot be drawn, and need not stand in the way of the rest.
+#[test]
+fn quantised_parameters() {
+    use burn::{
+        module::Quantizer,
+        tensor::quantization::{Calibration, QuantScheme},
+    };
+    let device = device();
+    let body = LinearConfig::new(32, 32).with_bias(false).init(&device).initialize(&Xavier::normal(), 1).unwrap();
+    let mut quantizer = Quantizer::new(Calibration::MinMax, QuantScheme::default());
+    let model = vec![body.quantize_weights(&mut quantizer), LinearConfig::new(32, 4).init(&device)];
+    let error = model.plan(&Xavier::normal()).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Quantized, Some("0.weight")));
+    let model = model.initialize_missing(&Xavier::normal(), 1).unwrap();
+    assert!(model[1].weight.is_initialized());
+}
+
+/// Two parameters at one path would have the same values.
+#[test]
+fn one_path_each() {
+    let model = vec![LinearConfig::new(4, 4).init(&device()), LinearConfig::new(4, 4).init(&device())];
+    let error = Setup::new().alias("1", "0").plan(&model, &Xavier::normal()).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Config, Some("0.weight")));
+}

@@ -39,7 +39,8 @@ fn stability() {
     }
 }
 
-const PINNED: [[f32; 3]; 4] = [[0.0; 3], [0.0; 3], [0.0; 3], [0.0; 3]];
+const PINNED: [[f32; 3]; 4] =
+    [[0.03784199, 0.00079805567, -0.023364075], [0.0; 3], [0.0; 3], [0.0; 3]];
 
 /// C47: twice, and on 8 threads at once.
 #[test]
@@ -91,9 +92,15 @@ fn half_precision() {
         assert_eq!(error.kind(), burn_init::ErrorKind::Config);
         return;
     }
+    let setup = Setup::new().heads("**", 4);
     for (name, scheme, _) in Scheme::all() {
-        let full = values(&nano(&device).initialize(&scheme, 1).unwrap());
-        let half = Setup::new().dtype(Dtype::BF16).initialize(nano(&device), &scheme, 1).unwrap();
+        let full = match setup.initialize(nano(&device), &scheme, 1) {
+            Ok(model) => values(&model),
+            // A scheme for what this tree has not, such as an encoder's.
+            Err(error) if error.kind() == burn_init::ErrorKind::Unmatched => continue,
+            Err(error) => panic!("{name}: {error}"),
+        };
+        let half = setup.clone().dtype(Dtype::BF16).initialize(nano(&device), &scheme, 1).unwrap();
         assert_eq!(half.transformer.wte.weight.val().dtype(), burn::tensor::DType::BF16);
         for (path, values) in values(&half) {
             let rounded: Vec<f32> = full[&path].iter().map(|&x| bf16::from_f32(x).to_f32()).collect();
