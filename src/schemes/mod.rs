@@ -2,17 +2,39 @@
 
 mod defaults;
 mod gpt2;
+mod lingua;
+mod llama;
+mod megatron;
+mod modern_bert;
+mod olmo;
+mod parts;
+mod plain_normal;
+mod small_init;
+mod speedrun;
+mod t5;
 mod variance_scaling;
+mod vit;
 
 pub use defaults::{BurnDefault, TorchDefault};
 pub use gpt2::{Gpt2, Gpt2Normal, NeutralNorm};
+pub use lingua::{Lingua, LinguaDepth};
+pub use llama::Llama;
+pub use megatron::Megatron;
+pub use modern_bert::ModernBert;
+pub use olmo::{Olmo, OlmoMethod};
+pub use plain_normal::PlainNormal;
+pub use small_init::SmallInit;
+pub use speedrun::Speedrun;
+pub use t5::T5;
 pub use variance_scaling::{FanScaled, Kaiming, LeCun, Xavier};
+pub use vit::{Vit, VitMode};
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::{
+    depth::Depth,
     error::{Error, ErrorKind},
     initializer::Initializer,
     param::ParamSpec,
@@ -88,6 +110,16 @@ macro_rules! registry {
 registry! {
     kinds {
         Gpt2(Gpt2) = "gpt2",
+        Megatron(Megatron) = "megatron",
+        SmallInit(SmallInit) = "small-init",
+        Olmo(Olmo) = "olmo",
+        Llama(Llama) = "llama",
+        Lingua(Lingua) = "lingua",
+        PlainNormal(PlainNormal) = "plain-normal",
+        ModernBert(ModernBert) = "modernbert",
+        T5(T5) = "t5",
+        Vit(Vit) = "vit",
+        Speedrun(Speedrun) = "speedrun",
         TorchDefault(TorchDefault) = "torch-default",
         BurnDefault(BurnDefault) = "burn-default",
         FanScaled(FanScaled) = "fan-scaled",
@@ -95,6 +127,40 @@ registry! {
     names {
         "gpt2" => Gpt2::new(), "GPT-2 as in the paper, nanoGPT and Hugging Face";
         "gpt2-released" => Gpt2::released(), "GPT-2 as in the code that OpenAI released";
+        "megatron" => Megatron::new(), "Megatron-LM: 0.02, 1/sqrt(2N) on what writes into the stream";
+        "megatron-hybrid" => Megatron::hybrid(), "Megatron-LM's hybrid models: 1/sqrt(N)";
+        "gpt-neox" => SmallInit::new(), "small init, and Wang init 2/(N sqrt(d)) on what writes into the stream";
+        "litgpt" => SmallInit::litgpt(), "small init and half of Wang init, as TinyLlama";
+        "small-init" => SmallInit::plain(), "small init sqrt(2/(5d)) alone";
+        "olmo-mitchell" => Olmo::mitchell(), "OLMo: 1/sqrt(fan_in), 1/sqrt(2(l + 1)) by layer, cut at 3 sigma";
+        "olmo-full-megatron" => Olmo::full_megatron(), "OLMo: 0.02, 1/sqrt(2N), head 1/sqrt(d), cut at 3 sigma";
+        "olmo-normal" => Olmo::normal(), "OLMo: 0.02 everywhere";
+        "olmo-core-llama" => Llama::olmo_core(), "OLMo-core: 1/sqrt(2N), also on the up projection, tables 1";
+        "olmo-core-llama-depth" => Llama::olmo_core_depth(), "OLMo-core: 1/sqrt(2(l + 1)), also on the up projection";
+        "torchtitan-llama3" => Llama::torchtitan(), "torchtitan's Llama 3: 1/sqrt(2(l + 1)), also on the up projection";
+        "torchtitan-llama3-tied" => Llama::torchtitan_tied(), "the same, the tied table started as the head";
+        "torchtitan-qwen3" => Llama::qwen3(), "torchtitan's dense Qwen3: 0.02 everywhere";
+        "torchtitan-qwen3-moe" => Llama::qwen3_moe(), "torchtitan's Qwen3 with experts: 1/sqrt(2N)";
+        "lingua" => Lingua::new(), "Meta's lingua: 1/sqrt(fan_in), cut at 3 sigma";
+        "lingua-global-depth" => Lingua::new().with_depth(LinguaDepth::GlobalDepth), "lingua with 1/sqrt(2(N + 1))";
+        "lingua-current-depth" => Lingua::new().with_depth(LinguaDepth::CurrentDepth), "lingua with 1/sqrt(2(l + 1))";
+        "lingua-dim-ratio" => Lingua::new().with_depth(LinguaDepth::DimRatio), "lingua with 4096/d";
+        "hf-llama" => PlainNormal::new(), "Hugging Face's Llama, Mistral, Qwen, OLMo 2: 0.02 everywhere";
+        "bert" => PlainNormal::bert(), "Google's BERT: 0.02 cut at 2 sigma";
+        "bert-hf" => PlainNormal::bert_hf(), "Hugging Face's BERT: 0.02, padding row 0";
+        "modernbert" => ModernBert::new(), "ModernBERT: 0.02 cut at 2 sigma, 1/sqrt(2N)";
+        "t5" => T5::new(), "T5 as in flaxformer: 1/sqrt(fan_in), attention without 1/sqrt(h)";
+        "t5-hf" => T5::hf(), "T5 as in Hugging Face's code";
+        "t5-scaled" => T5::scaled(), "T5 for attention that keeps its 1/sqrt(h)";
+        "vit-timm" => Vit::timm(), "timm's Vision Transformers: 0.02";
+        "vit-timm-fix-init" => Vit::timm().with_depth(Depth::per_layer()), "the same with 1/sqrt(2(l + 1)), as BEiT and EVA";
+        "vit-jax" => Vit::jax(), "timm's jax mode: Xavier uniform, head 0, packed query, key and value as one";
+        "vit-moco" => Vit::moco(), "timm's moco mode: Xavier uniform, query, key and value as three";
+        "vit-big-vision" => Vit::big_vision(), "big_vision: Xavier uniform, head 0";
+        "nanochat" => Speedrun::nanochat(), "nanochat: uniform inputs, branches 0";
+        "modded-nanogpt" => Speedrun::modded(), "modded-nanogpt, short track";
+        "modded-nanogpt-medium" => Speedrun::modded_medium(), "modded-nanogpt, medium track";
+        "modded-nanogpt-2024" => Speedrun::modded_2024(), "modded-nanogpt, records of December 2024";
         "torch-default" => TorchDefault::new(), "PyTorch's defaults";
         "burn-default" => BurnDefault::new(), "burn's defaults";
         "xavier-normal" => Xavier::normal(), "Glorot and Bengio 2010, normal";

@@ -9,4 +9,5 @@ mod errors;
 mod fans;
 mod known_trees;
 mod residual;
+mod schemes;
 mod values;

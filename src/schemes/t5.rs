@@ -1,0 +1,131 @@
+//! T5.
+
+use serde::{Deserialize, Serialize};
+
+use super::parts::{weights, width};
+use crate::{
+    error::{Error, ErrorKind},
+    initializer::Initializer,
+    param::ParamSpec,
+    role::Role,
+    rule::{Family, Fan, Init, Rule, VarianceScaling},
+};
+
+/// T5, whose attention has no `1/sqrt(h)`: the query's start has it instead.
+///
+/// | role | start |
+/// |---|---|
+/// | token embedding | `N(0, 1)`; a tied head divides the logits by `sqrt(d)` in the forward pass |
+/// | query | `N(0, 1/sqrt(d h))`, `h` the width of a head, and scores that are **not** divided by `sqrt(h)` |
+/// | key, value | `N(0, 1/sqrt(d))` |
+/// | attention output | `N(0, 1/sqrt(H h))` |
+/// | MLP in, gate, up, down | std `1/sqrt(fan_in)`; normal cut at 2 sigma and compensated, in Hugging Face's code plain normal |
+/// | relative bias | uniform by the average fan, in Hugging Face's code `N(0, 1/sqrt(d))` |
+/// | untied head | `N(0, 1/sqrt(d))` |
+/// | norm gain | 1 |
+///
+/// The plan warns until the model does its part: [`Rule::forward`] of the query is `sqrt(h)`, which undoes a `1/sqrt(h)` in the attention. For a
+/// model that keeps its `1/sqrt(h)` take [`scaled`](Self::scaled): the query is `N(0, 1/sqrt(d))`, and the scores of step 0 are the same.
+///
+/// Deviation: Hugging Face starts an untied head at `N(0, 1)`, which puts the loss of step 0 above 100; here it has the std that
+/// the tied head has after its division.
+///
+/// Source: flaxformer, `architectures/t5/t5_common_layers.py`, `components/attention/dense_attention.py`; Hugging Face's `T5PreTrainedModel`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct T5 {
+    /// Std of the token table.
+    pub embedding_std: f64,
+    /// Family of the MLP's draws.
+    pub mlp_family: Family,
+    /// Family of the relative bias: a uniform goes by the average fan, a normal by `1/sqrt(d)`.
+    pub relative_bias: Family,
+    /// Whether the query's start has the `1/sqrt(h)` that the attention lacks.
+    pub fold_scale: bool,
+    /// Std of an untied head; nothing for `1/sqrt(d)`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head_std: Option<f64>,
+    /// Std of the router of a mixture of experts.
+    pub router_std: f64,
+}
+
+impl Default for T5 {
+    fn default() -> Self {
+        Self {
+            embedding_std: 1.0,
+            mlp_family: Family::TruncatedNormal { bound: 2.0, compensated: true },
+            relative_bias: Family::Uniform,
+            fold_scale: true,
+            head_std: None,
+            router_std: 0.02,
+        }
+    }
+}
+
+impl T5 {
+    /// As flaxformer has it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// As Hugging Face has it: nothing is cut, and the relative bias is normal.
+    pub fn hf() -> Self {
+        Self { mlp_family: Family::Normal, relative_bias: Family::Normal, ..Self::default() }
+    }
+
+    /// For attention that divides its scores by `sqrt(h)`.
+    pub fn scaled() -> Self {
+        Self { fold_scale: false, ..Self::default() }
+    }
+
+    fn query(&self, param: &ParamSpec) -> Result<Rule, Error> {
+        let std = 1.0 / width(param)?.sqrt();
+        if !self.fold_scale {
+            return Ok(Init::normal(std).into());
+        }
+        let (columns, heads) = (param.fans()?.fan_out, param.heads()?);
+        if heads == 0 || !columns.is_multiple_of(heads) {
+            return Err(param.error(
+                ErrorKind::Shape,
+                format!("{columns} columns are not {heads} heads of equal width"),
+                "state the number of heads: .heads(\"**\", 12)",
+            ));
+        }
+        let root = ((columns / heads) as f64).sqrt();
+        Ok(Rule {
+            forward: root,
+            needs: Some(
+                "T5 folds 1/sqrt(h) into the query: leave it out of the attention, or multiply the query by sqrt(h)"
+                    .into(),
+            ),
+            ..Init::normal(std / root).into()
+        })
+    }
+}
+
+impl Initializer for T5 {
+    fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
+        weights(param, |param| {
+            let by_fan = |family| Init::VarianceScaling(VarianceScaling { scale: 1.0, fan: Fan::In, family });
+            Ok(match param.role() {
+                Role::Query => self.query(param)?,
+                Role::TokenEmbedding => Rule {
+                    needs: Some("if the head is tied to this table, divide the logits by sqrt(d)".into()),
+                    ..Init::normal(self.embedding_std).into()
+                },
+                Role::RelativeBias => match self.relative_bias {
+                    Family::Uniform => Init::xavier_uniform(1.0).into(),
+                    family => family.with_std(1.0 / (param.stack()?.d_model as f64).sqrt()).into(),
+                },
+                Role::OutputHead => match self.head_std {
+                    Some(std) => Init::normal(std).into(),
+                    None => by_fan(Family::Normal).into(),
+                },
+                Role::MlpIn | Role::MlpGate | Role::MlpUp | Role::MlpDown => by_fan(self.mlp_family).into(),
+                Role::Router => Init::normal(self.router_std).into(),
+                role if role.is_table() => Init::normal(self.embedding_std).into(),
+                _ => by_fan(Family::Normal).into(),
+            })
+        })
+    }
+}

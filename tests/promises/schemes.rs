@@ -1,0 +1,3 @@
+//! Every published scheme gives what the paper says and what the code bases draw.
+
+mod formulas;
