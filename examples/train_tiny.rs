@@ -175,7 +175,7 @@ impl Run {
         let style = "{prefix:16} {bar:30} {pos}/{len} {msg} {eta}";
         let bar = ProgressBar::new(knobs.steps as u64).with_prefix(self.name.clone());
         bar.set_style(ProgressStyle::with_template(style).expect("the template is valid"));
-        let mut optimizer = AdamWConfig::new().with_weight_decay(0.1).init();
+        let mut optimizer = AdamWConfig::new().with_beta_2(0.95).with_epsilon(1e-8).with_weight_decay(0.1).init();
         let mut random = Random(knobs.seed);
         let training_device = device.clone().autodiff();
         let mut model = self.model.clone();

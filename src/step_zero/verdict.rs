@@ -34,6 +34,8 @@ pub enum Verdict {
         table: Table,
         /// Its standard deviation, where the final norm was seen.
         table_std: Option<f64>,
+        /// The one at which the logits have std 1 and cost half a nat: 1/sqrt(d_model).
+        advised_std: Option<f64>,
         /// The spread of the logits.
         logit_std: f64,
         /// The loss that this start is expected to have above ln V, in nats.
@@ -77,9 +79,14 @@ impl StepZero {
         } else if spread - self.ln_vocab() > SPREAD {
             let table = if self.own_logit.is_some() { Table::TokenEmbedding } else { Table::OutputHead };
             let read = self.d_model.zip(self.final_norm);
-            let table_std = read.map(|(d_model, norm)| self.logit_std / (d_model as f64 * norm).sqrt());
-            let excess = self.expected_loss - self.ln_vocab();
-            Verdict::LogitsTooWide { table, table_std, logit_std: self.logit_std, excess }
+            let advised_std = read.map(|(d_model, norm)| 1.0 / (d_model as f64 * norm).sqrt());
+            Verdict::LogitsTooWide {
+                table,
+                table_std: advised_std.map(|std| std * self.logit_std),
+                advised_std,
+                logit_std: self.logit_std,
+                excess: self.expected_loss - self.ln_vocab(),
+            }
         } else if let Some(own_logit) = self.own_logit.filter(|_| own > COPY) {
             Verdict::CopiesInput { own_logit, excess: own }
         } else if difference.abs() > self.noise + THEORY {
@@ -105,13 +112,13 @@ impl fmt::Display for Verdict {
                  logits with -inf",
                 100.0 * probability
             ),
-            Self::LogitsTooWide { table, table_std, logit_std, excess } => {
+            Self::LogitsTooWide { table, table_std, advised_std, logit_std, excess } => {
                 write!(f, "too high by {excess:.2} nats: the logits have std {logit_std:.2}, because {table}")?;
-                match table_std {
-                    Some(std) => write!(f, " starts at std {std:.2}"),
-                    None => write!(f, " starts too wide"),
+                match table_std.zip(*advised_std) {
+                    Some((std, advised)) => write!(f, " starts at std {std:.3}; at 1/sqrt(d_model) = {advised:.3} it"),
+                    None => write!(f, " starts too wide; at std 1/sqrt(d_model) it"),
                 }?;
-                write!(f, "; start it at 0.02, or at 1/sqrt(d_model)")
+                write!(f, " would cost half a nat")
             }
             Self::CopiesInput { own_logit, excess } => write!(
                 f,
