@@ -135,6 +135,22 @@ fn a_fresh_model_is_as_predicted() {
 }
 
 #[test]
+fn gradients_on_or_off_measure_the_same() {
+    let config = TransformerConfig::new(50, 16, 32, 2, 4);
+    let measure = |device: Device| {
+        let model = config.init(&device).unwrap();
+        let mut batch = random_batch(50, 2, 16);
+        batch.tokens = batch.tokens.to_device(&device);
+        step_zero(&batch, |tokens, probe| model.forward_with(tokens, probe)).unwrap()
+    };
+    let (with, without) = (measure(Device::default().autodiff()), measure(Device::default()));
+    // burn takes other kernels with autodiff: f32 rounding.
+    close(with.loss, without.loss, 1e-6);
+    close(with.logit_std, without.logit_std, 1e-6);
+    assert_eq!(with.stream.len(), 5);
+}
+
+#[test]
 fn branches_that_start_at_zero_copy_their_input() {
     let zero = from_fn(|param| param.writes().is_some().then_some(Init::Zeros));
     let config = TransformerConfig::new(1000, 64, 768, 2, 12);
