@@ -1,5 +1,5 @@
-//! How the residual stream of a fresh 12-layer GPT-2 grows, with and without depth scaling: predicted from the plan and
-//! measured on the model. Draws the picture of the README.
+//! How the residual stream of a fresh GPT-2 grows, with and without depth scaling: through 12 layers, predicted from the plan
+//! and measured on the model, and with the number of layers, predicted. Draws the picture of the README.
 //!
 //!     cargo run --release --example residual_stream -- docs/residual-stream.svg
 
@@ -15,19 +15,23 @@ use plotters::prelude::*;
 
 const LAYERS: usize = 12;
 const SEEDS: u64 = 4;
+const DEPTHS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let out = std::env::args().nth(1).unwrap_or_else(|| "target/residual-stream.svg".into());
     let device = Device::flex();
 
-    // A third of GPT-2 small's width, with the std that keeps d * std^2, and so every branch, as it is there.
+    // A third of GPT-2 small's width, with the std that keeps d * std^2, and so every branch, as it is there; the tables as they are.
     let config = TransformerConfig::new(1000, 128, 256, LAYERS, 4);
-    let gpt2 = Gpt2::new().with_std(0.02 * 3f64.sqrt());
-    let schemes = [("without depth scaling", gpt2.clone().with_depth(Depth::none())), ("with 1/sqrt(2N)", gpt2)];
+    let gpt2 = |depth| {
+        let tables = [Role::TokenEmbedding, Role::PositionEmbedding];
+        Gpt2::new().with_std(0.02 * 3f64.sqrt()).with_depth(depth).with(tables, Init::normal(0.02))
+    };
+    let schemes = [("without depth scaling", gpt2(Depth::none())), ("with 1/sqrt(2N)", gpt2(Depth::total()))];
 
     let mut curves = Vec::new();
     for (name, scheme) in &schemes {
-        let predicted = config.build(&device)?.plan(scheme)?.predict(&config.architecture())?;
+        let predicted = predict(&config, scheme)?;
         let mut mean = vec![0.0; 2 * LAYERS + 1];
         for seed in 0..SEEDS {
             let model = config.init_with(scheme, seed, &device)?;
@@ -37,12 +41,33 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
         let (first, last) = (mean[0], mean[2 * LAYERS]);
-        println!("{name}: {first:.2e} -> {last:.2e}, predicted {:.2e}", stream(&predicted)[2 * LAYERS]);
-        curves.push((*name, mean, stream(&predicted)));
+        println!("{name}: {first:.2e} -> {last:.2e}, predicted {:.2e}", predicted[2 * LAYERS]);
+        let mut over_depth = Vec::new();
+        for layers in DEPTHS {
+            let config = TransformerConfig { n_layers: layers, ..config.clone() };
+            over_depth.push((layers as f64, predict(&config, scheme)?[2 * layers]));
+        }
+        println!(
+            "    at the end of {DEPTHS:?} layers: {:.2?}",
+            over_depth.iter().map(|point| point.1).collect::<Vec<_>>()
+        );
+        curves.push(Curve { name, measured: mean, predicted, over_depth });
     }
     draw(&out, &curves)?;
     println!("{out}");
     Ok(())
+}
+
+struct Curve {
+    name: &'static str,
+    measured: Vec<f64>,
+    predicted: Vec<f64>,
+    over_depth: Vec<(f64, f64)>,
+}
+
+fn predict(config: &TransformerConfig, scheme: &dyn Initializer) -> Result<Vec<f64>, burn_init::Error> {
+    let plan = config.build(&Device::flex())?.plan(scheme)?;
+    Ok(stream(&plan.predict(&config.architecture())?))
 }
 
 fn stream(start: &StepZero) -> Vec<f64> {
@@ -59,33 +84,55 @@ fn batch(seed: u64, device: &Device) -> Batch {
     Batch::new(tokens.clone().slice([0..2, 0..128]), tokens.slice([0..2, 1..129]))
 }
 
-fn draw(path: &str, curves: &[(&str, Vec<f64>, Vec<f64>)]) -> Result<(), Box<dyn Error>> {
+fn draw(path: &str, curves: &[Curve]) -> Result<(), Box<dyn Error>> {
     let colors = [RGBColor(192, 57, 43), RGBColor(41, 98, 155)];
-    let root = SVGBackend::new(path, (760, 380)).into_drawing_area();
+    let root = SVGBackend::new(path, (960, 380)).into_drawing_area();
     root.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&root)
+    let (left, right) = root.split_horizontally(520);
+    let label = |text: &str, at: (f64, f64), color: &RGBColor| {
+        Text::new(text.to_string(), at, ("sans-serif", 14).into_font().color(color))
+    };
+
+    let mut through = ChartBuilder::on(&left)
         .margin(16)
-        .caption("A fresh 12-layer GPT-2 before its first step", ("sans-serif", 18))
+        .caption("A fresh 12-layer GPT-2, before its first step", ("sans-serif", 17))
         .x_label_area_size(40)
-        .y_label_area_size(64)
-        .build_cartesian_2d(0f64..31.0, (1e-3..10f64).log_scale())?;
-    chart
+        .y_label_area_size(56)
+        .build_cartesian_2d(0f64..24.0, (5e-4..5f64).log_scale())?;
+    through
         .configure_mesh()
         .light_line_style(TRANSPARENT)
         .x_desc("additions to the residual stream")
         .y_desc("variance of the stream")
-        .x_labels(7)
-        .y_label_formatter(&|v| format!("{v:.0e}"))
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .y_label_formatter(&|y| format!("{y}"))
         .draw()?;
-    for ((name, measured, predicted), color) in curves.iter().zip(colors) {
+    for (curve, color) in curves.iter().zip(colors) {
         let points = |values: &[f64]| (0u32..).map(f64::from).zip(values.to_vec()).collect::<Vec<_>>();
-        chart.draw_series(LineSeries::new(points(predicted), color.stroke_width(2)))?;
-        chart.draw_series(points(measured).into_iter().map(|point| Circle::new(point, 3, color.filled())))?;
-        let end = (24.5, predicted[2 * LAYERS]);
-        chart.draw_series([Text::new(name.to_string(), end, ("sans-serif", 14).into_font().color(&color))])?;
+        through.draw_series(LineSeries::new(points(&curve.predicted), color.stroke_width(2)))?;
+        through.draw_series(points(&curve.measured).into_iter().map(|point| Circle::new(point, 3, color.filled())))?;
+        through.draw_series([label(curve.name, (13.0, curve.predicted[13] / 1.9), &color)])?;
     }
-    let note = ("sans-serif", 13).into_font().color(&RGBColor(110, 110, 110));
-    chart.draw_series([Text::new("dots: measured, line: predicted from the plan", (8.0, 1.6e-3), note)])?;
+    let grey = RGBColor(110, 110, 110);
+    through.draw_series([label("dots: measured, line: predicted from the plan", (5.0, 9e-4), &grey)])?;
+
+    let deepest = DEPTHS[DEPTHS.len() - 1] as f64;
+    let mut over = ChartBuilder::on(&right)
+        .margin(16)
+        .caption("at its end, over depth", ("sans-serif", 17))
+        .x_label_area_size(40)
+        .y_label_area_size(48)
+        .build_cartesian_2d((1f64..deepest).log_scale(), (1e-2..50f64).log_scale())?;
+    over.configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .x_desc("layers")
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .y_label_formatter(&|y| format!("{y}"))
+        .draw()?;
+    for (curve, color) in curves.iter().zip(colors) {
+        over.draw_series(LineSeries::new(curve.over_depth.iter().copied(), color.stroke_width(2)))?;
+        over.draw_series([label(curve.name, (4.0, curve.over_depth[2].1 / 1.6), &color)])?;
+    }
     root.present()?;
     Ok(())
 }
