@@ -90,8 +90,10 @@ impl fmt::Display for Point {
 /// ```
 #[derive(Default)]
 pub struct Probe<'a> {
-    listener: Option<&'a mut dyn FnMut(Point, &Tensor<3>)>,
+    listener: Option<&'a mut Listener<'a>>,
 }
+
+type Listener<'a> = dyn FnMut(Point, &Tensor<3>) + 'a;
 
 impl<'a> Probe<'a> {
     /// A probe that nobody listens to.
