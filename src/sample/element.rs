@@ -12,7 +12,7 @@ mod sealed {
     impl Sealed for half::bf16 {}
 }
 
-/// A type that can be drawn: `f32`, `f64`, [`f16`] and [`bf16`].
+/// A type that can be drawn: `f32`, `f64`, [`struct@f16`] and [`bf16`].
 ///
 /// A value is computed in `f64` and rounded to nearest even: once for `f32`, and once more from `f32` for the two half
 /// types, so that a tensor in half precision is the `f32` tensor rounded, bit for bit.

@@ -18,20 +18,21 @@ use super::{
 const ALL: u64 = 1 << 32;
 const SOME: u64 = 1 << 20;
 
-/// The worst of an error over `count` words in an order that soon is everywhere, and always at the ends.
+/// The worst of an error over `count` words in an order that soon is everywhere, and over those at the ends.
 fn worst(count: u64, error: impl Fn(u32) -> f64 + Sync) -> (f64, u32) {
-    let ends = [0, 1, 2, u32::MAX / 2 - 1, u32::MAX / 2, u32::MAX / 2 + 1, u32::MAX - 1, u32::MAX];
-    let over = |words: &mut dyn Iterator<Item = u32>| {
-        words.map(|word| (error(word), word)).fold((0.0, 0), |a, b| if a.0 >= b.0 { a } else { b })
+    let measured = |word: u32| {
+        let error = error(word);
+        assert!(error.is_finite(), "{error} at word {word:#010x}");
+        (error, word)
     };
-    let threads = 2;
-    let spread = std::thread::scope(|scope| {
-        let handles: Vec<_> = (0..threads)
-            .map(|t| scope.spawn(move || over(&mut (t * count / threads..(t + 1) * count / threads).map(spread))))
-            .collect();
-        handles.into_iter().map(|handle| handle.join().unwrap()).collect::<Vec<_>>()
-    });
-    spread.into_iter().chain([over(&mut ends.into_iter())]).fold((0.0, 0), |a, b| if a.0 >= b.0 { a } else { b })
+    let larger = |a: (f64, u32), b: (f64, u32)| if a.0 >= b.0 { a } else { b };
+    let half = |from, to| (from..to).map(|n| measured(spread(n))).fold((0.0, 0), larger);
+    let ends = [0, 1, 2, u32::MAX / 2 - 1, u32::MAX / 2, u32::MAX / 2 + 1, u32::MAX - 1, u32::MAX];
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| half(0, count / 2));
+        let second = half(count / 2, count);
+        larger(larger(first.join().unwrap(), second), ends.map(measured).into_iter().fold((0.0, 0), larger))
+    })
 }
 
 /// A permutation of the words.

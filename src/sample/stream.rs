@@ -15,6 +15,7 @@ use super::{
 pub(super) const TILE: usize = 4 * LANES;
 
 /// Values in one piece of parallel work.
+#[cfg(feature = "rayon")]
 const CHUNK: usize = 1 << 16;
 
 /// How the words of a tile become values.

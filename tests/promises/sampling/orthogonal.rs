@@ -107,6 +107,18 @@ fn the_size_of_the_pool_changes_nothing() {
     assert_eq!(draw(7), one);
 }
 
+/// C37: a vocabulary-sized table takes seconds and 8 bytes an entry besides its output.
+#[test]
+#[ignore = "seconds, and half a gigabyte"]
+fn a_table_of_a_vocabulary_is_drawn() {
+    const COLS: usize = 768;
+    let q = matrix(42, 50257, COLS, 1.0);
+    for (i, j) in [(0, 0), (0, 1), (3, 700), (400, 401), (767, 767), (767, 0)] {
+        let dot: f64 = q.chunks(COLS).map(|row| f64::from(row[i]) * f64::from(row[j])).sum();
+        assert!((dot - f64::from(u8::from(i == j))).abs() < 1e-6, "({i}, {j}) is {dot}");
+    }
+}
+
 #[test]
 fn empty_matrices_are_drawn() {
     assert!(matrix(1, 0, 5, 1.0).is_empty() && matrix(1, 5, 0, 1.0).is_empty());
