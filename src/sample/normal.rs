@@ -11,8 +11,8 @@ use super::{
 /// angle among 2^32, and `sqrt(-2 ln u)` is the radius.
 #[derive(Clone, Copy)]
 pub(super) struct Normal {
-    pub mean: f64,
-    pub std: f64,
+    pub(super) mean: f64,
+    pub(super) std: f64,
 }
 
 impl Draw for Normal {

@@ -33,11 +33,11 @@ pub(super) struct Truncated {
     step: f64,
     /// Of `z`, on one side.
     sign: f64,
-    pub reach: Reach,
+    pub(super) reach: Reach,
 }
 
 impl Truncated {
-    pub fn new(mean: f64, std: f64, low: f64, high: f64) -> Self {
+    pub(super) fn new(mean: f64, std: f64, low: f64, high: f64) -> Self {
         let (low, high) = (drawn_in(low, 1.0), drawn_in(high, -1.0));
         let reach = if low > 0.0 || high < 0.0 {
             Reach::OneSide
@@ -70,7 +70,7 @@ impl Truncated {
     }
 
     #[inline(always)]
-    pub fn unit<const TAILS: bool, const ONE_SIDE: bool>(&self, word: u32) -> f32 {
+    pub(super) fn unit<const TAILS: bool, const ONE_SIDE: bool>(&self, word: u32) -> f32 {
         let drawn = self.middle + self.step * centred(word);
         let (x, t) = if ONE_SIDE { (self.sign * (1.0 - drawn), drawn) } else { (drawn, 1.0 - drawn.abs()) };
         x as f32 * slope::<TAILS, ONE_SIDE>(t)

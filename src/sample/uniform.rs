@@ -9,8 +9,8 @@ use super::{
 /// One of 2^32 equally likely points, symmetric about the middle of the interval and never at an end before rounding.
 #[derive(Clone, Copy)]
 pub(super) struct Uniform {
-    pub middle: f64,
-    pub half_width: f64,
+    pub(super) middle: f64,
+    pub(super) half_width: f64,
 }
 
 impl Draw for Uniform {
@@ -27,7 +27,7 @@ impl Draw for Uniform {
 
 impl Uniform {
     #[inline(always)]
-    pub fn value(&self, word: u32) -> f64 {
+    pub(super) fn value(&self, word: u32) -> f64 {
         self.middle + self.half_width * STEP * centred(word)
     }
 }
