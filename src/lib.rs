@@ -59,7 +59,7 @@
 //! | [`ParamSpec`], [`Role`], [`Init`], [`Rule`] | what is known about a parameter, and what it starts as, as data |
 //! | [`Plan`] | the scheme met with the tree: dry run, report, record, replay |
 //! | [`step_zero`] | loss, logits and residual stream of a fresh model, predicted and measured |
-//! | [`reference`] | a decoder-only Pre-Norm Transformer to try schemes on |
+//! | [`mod@reference`] | a decoder-only Pre-Norm Transformer to try schemes on |
 //! | [`sample`] | addressable random numbers: a value is a function of seed, path and index |
 //!
 //! The crate names no backend: burn 0.22 chooses it at run time by its `Device`. A program enables one by a feature of
@@ -67,8 +67,10 @@
 #![deny(unsafe_code, missing_docs, missing_debug_implementations)]
 
 mod depth;
+mod diff;
 mod error;
 mod initializer;
+mod lock;
 mod param;
 mod plan;
 pub mod reference;
@@ -80,8 +82,10 @@ pub mod step_zero;
 mod tree;
 
 pub use depth::{Depth, DepthScaled};
+pub use diff::{Change, PlanDiff};
 pub use error::{Error, ErrorKind};
 pub use initializer::{Answer, FromFn, Initializer, Only, Or, PaddingRow, With, from_fn};
+pub use lock::Lock;
 pub use param::{Block, Branch, Fans, ParamSpec, Stack};
 pub use plan::{Entry, Plan};
 pub use role::{Dtype, Layout, PackedBlock, Progress, Role, Select, Setup, StackPlace};
@@ -92,8 +96,8 @@ pub use tree::ModuleInit;
 /// What most programs need, without a clash with `burn::prelude::*`.
 pub mod prelude {
     pub use crate::{
-        Depth, Gpt2, Gpt2Normal, Init, Initializer, Kaiming, LeCun, ModuleInit as _, NeutralNorm, ParamSpec, Plan, Role,
-        Scheme, Setup, StackPlace, TorchDefault, Xavier, from_fn,
+        Depth, Gpt2, Gpt2Normal, Init, Initializer, Kaiming, LeCun, ModuleInit as _, NeutralNorm, ParamSpec, Plan,
+        Role, Scheme, Setup, StackPlace, TorchDefault, Xavier, from_fn,
     };
 }
 

@@ -194,12 +194,12 @@ impl Plan {
     /// Gives the function of a [`Fill`] that was read by name.
     pub fn bind(mut self, fill: &Fill) -> Self {
         for entry in &mut self.entries {
-            if let Init::Fill(named) = &mut entry.rule.init {
-                if named == fill {
-                    *named = fill.clone();
-                    if let Law::Fill { fill: resolved, .. } = &mut entry.law {
-                        *resolved = fill.clone();
-                    }
+            if let Init::Fill(named) = &mut entry.rule.init
+                && named == fill
+            {
+                *named = fill.clone();
+                if let Law::Fill { fill: resolved, .. } = &mut entry.law {
+                    *resolved = fill.clone();
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::{any::Any, collections::HashMap};
 
 use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param, ParamGroup, ParamId},
-    tensor::{DType, Element as BurnElement, FloatDType, Tensor, TensorData, bf16, f16},
+    tensor::{DType, Element as BurnElement, Tensor, TensorData, bf16, f16},
 };
 
 use crate::{
@@ -164,13 +164,13 @@ impl Survey {
     }
 
     fn write<M: Module>(&self, model: M, plan: &Plan, setup: &Setup, seed: u64) -> Result<M, Error> {
-        if let Some(dtype) = setup.dtype.map(burn_dtype) {
-            if let Some(device) = model.devices().into_iter().find(|device| !device.supports_dtype(dtype)) {
-                return Err(Error::config(
-                    format!("the device {device:?} has no {dtype:?}"),
-                    "choose another Setup::dtype, or another device",
-                ));
-            }
+        if let Some(dtype) = setup.dtype.map(burn_dtype)
+            && let Some(device) = model.devices().into_iter().find(|device| !device.supports_dtype(dtype))
+        {
+            return Err(Error::config(
+                format!("the device {device:?} has no {dtype:?}"),
+                "choose another Setup::dtype, or another device",
+            ));
         }
         let mut writer = Writer {
             plan,
@@ -286,7 +286,7 @@ impl Writer<'_> {
         let dtype = match (self.setup.dtype, param.is_initialized()) {
             (Some(dtype), _) => burn_dtype(dtype),
             (None, true) => param.base().dtype(),
-            (None, false) => FloatDType::from(device.settings().float_dtype).into(),
+            (None, false) => device.settings().float_dtype.into(),
         };
         let shape = entries[0].spec().shape();
         let mut stored: Vec<usize> = shape.iter().map(|&d| d as usize).collect();
@@ -316,7 +316,7 @@ impl Writer<'_> {
 }
 
 /// The values of one parameter in row-major order of its spec's shape: a function of the plan's lines and the seed.
-fn values<E: Element>(entries: &[Entry], seed: u64) -> Vec<E> {
+pub(crate) fn values<E: Element>(entries: &[Entry], seed: u64) -> Vec<E> {
     let spec = entries[0].spec();
     let stream = Stream::new(seed, entries[0].stream_path());
     let mut out = vec![E::default(); spec.shape().iter().product::<u64>() as usize];

@@ -218,10 +218,10 @@ impl Place<'_> {
         if self.holder == Holder::Activation {
             return Some(Told::Role(ActivationSlope));
         }
-        if self.rank == 1 {
-            if let Some(role) = self.vector() {
-                return Some(Told::Role(role));
-            }
+        if self.rank == 1
+            && let Some(role) = self.vector()
+        {
+            return Some(Told::Role(role));
         }
         let at = self.meaning();
         let name = self.segments[at].as_str();
@@ -229,10 +229,10 @@ impl Place<'_> {
         if let Some((.., role)) = KNOWN_MODULES.iter().find(|row| row.0 == module && row.1 == name) {
             return Some(Told::Role(*role));
         }
-        if self.rank >= 2 {
-            if let Some((.., roles)) = PACKED.iter().find(|row| row.0.contains(&name) && self.fits(row.1)) {
-                return Some(Told::Packed(roles));
-            }
+        if self.rank >= 2
+            && let Some((.., roles)) = PACKED.iter().find(|row| row.0.contains(&name) && self.fits(row.1))
+        {
+            return Some(Told::Packed(roles));
         }
         let by_name = NAMES.iter().filter(|row| row.0.contains(&name) && self.fits(row.1)).map(|row| row.2);
         if let Some(role) = by_name.into_iter().find(|role| self.can_be(*role)) {

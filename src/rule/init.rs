@@ -241,7 +241,7 @@ impl Init {
             false => bad(format!("{name} is not a finite number"), "use a number that fits f32"),
         };
         let cut = |low: f64, high: f64| {
-            if !(low < high) || !low.is_finite() || !high.is_finite() {
+            if low.is_nan() || high.is_nan() || low >= high || low.is_infinite() || high.is_infinite() {
                 bad("the interval is empty".into(), "use low < high, in sigmas")
             } else if low > 4.0 || high < -4.0 {
                 bad(

@@ -101,14 +101,14 @@ impl Rule {
     /// Numbers that are not usable, missing fans, a second depth factor, a factor on a kept parameter.
     pub fn law(&self, param: &ParamSpec) -> Result<Law, Error> {
         self.check().map_err(|error| error.at(param.path()).shaped(param.shape()))?;
-        if self.init == Init::Keep {
-            if let Some(factor) = self.factors.first() {
-                return Err(param.error(
-                    ErrorKind::ScaledKept,
-                    format!("the factor {} is applied to a parameter that is kept", factor.because),
-                    "put .with(…, Init::Keep) outside of the scaling, or give it an initialization",
-                ));
-            }
+        if self.init == Init::Keep
+            && let Some(factor) = self.factors.first()
+        {
+            return Err(param.error(
+                ErrorKind::ScaledKept,
+                format!("the factor {} is applied to a parameter that is kept", factor.because),
+                "put .with(…, Init::Keep) outside of the scaling, or give it an initialization",
+            ));
         }
         let mut depth = self.factors.iter().filter(|factor| factor.kind == FactorKind::Depth);
         if let (Some(first), Some(second)) = (depth.next(), depth.next()) {

@@ -102,7 +102,8 @@ fn every_layer_with_every_scheme() {
                 }
                 // A single layer has no depth, no heads, no head: the error says which.
                 Err(error) => {
-                    let named = matches!(error.kind(), ErrorKind::Unmatched | ErrorKind::MissingFact | ErrorKind::NoRule);
+                    let named =
+                        matches!(error.kind(), ErrorKind::Unmatched | ErrorKind::MissingFact | ErrorKind::NoRule);
                     let plain = ["torch-default", "burn-default", "xavier-normal", "kaiming-uniform"];
                     assert!(named && !plain.contains(&scheme_name), "{name} {scheme_name}: {error}");
                 }

@@ -1,5 +1,5 @@
 //! Models as users write them, with the names of the code bases they come from. Only the trees matter here.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::large_enum_variant)]
 
 use burn::{
     module::{Module, Param, ParamId},
