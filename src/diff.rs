@@ -1,0 +1,113 @@
+//! What differs between two plans.
+
+use std::fmt;
+
+use crate::plan::{Entry, Plan};
+
+/// What differs between two plans: two schemes on one model, or two versions of a model under one scheme. Made by [`Plan::diff`].
+///
+/// Prints one line for each difference, the layers folded together; nothing where there is none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PlanDiff {
+    changes: Vec<Change>,
+}
+
+/// One parameter, or block of a packed one, that two plans do not start alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Its path, with the block's columns.
+    pub path: String,
+    /// How the first plan starts it; `None` where that has no such parameter.
+    pub before: Option<String>,
+    /// How the second plan starts it; `None` where that has no such parameter.
+    pub after: Option<String>,
+}
+
+impl PlanDiff {
+    /// Every difference: first those of the parameters of the first plan, in its order, then what only the second has.
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// Whether both plans start everything alike.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+impl Plan {
+    /// What another plan starts differently: shapes, distributions, multipliers, padding rows and ties.
+    ///
+    /// ```
+    /// use burn::{nn::LinearConfig, tensor::Device};
+    /// use burn_init::{Kaiming, ModuleInit as _, Xavier};
+    ///
+    /// let model = LinearConfig::new(512, 2048).init(&Device::flex());
+    /// let diff = model.plan(&Xavier::normal())?.diff(&model.plan(&Kaiming::normal())?);
+    /// assert_eq!(
+    ///     diff.to_string(),
+    ///     "weight: 512 x 2048 normal(std = 0.027951) -> 512 x 2048 normal(std = 0.0625)\n"
+    /// );
+    /// # Ok::<(), burn_init::Error>(())
+    /// ```
+    pub fn diff(&self, other: &Plan) -> PlanDiff {
+        let find = |plan: &Plan, entry: &Entry| {
+            let spec = entry.spec();
+            plan.blocks(spec.path()).iter().find(|other| other.spec().block() == spec.block()).map(start)
+        };
+        let mine = self.iter().map(|entry| Change {
+            path: name(entry),
+            before: Some(start(entry)),
+            after: find(other, entry),
+        });
+        let new = other.iter().filter(|entry| find(self, entry).is_none());
+        let new = new.map(|entry| Change { path: name(entry), before: None, after: Some(start(entry)) });
+        PlanDiff { changes: mine.chain(new).filter(|change| change.before != change.after).collect() }
+    }
+}
+
+fn name(entry: &Entry) -> String {
+    match entry.spec().block() {
+        Some(block) => format!("{}[{}..{}]", entry.spec().path(), block.start, block.start + block.len),
+        None => entry.spec().path().to_string(),
+    }
+}
+
+fn start(entry: &Entry) -> String {
+    let rule = entry.rule();
+    let shape: Vec<_> = entry.spec().shape().iter().map(u64::to_string).collect();
+    let mut text = format!("{} {}", shape.join(" x "), entry.law());
+    for (what, value) in [("forward", rule.forward), ("learning rate", rule.learning_rate)] {
+        if value != 1.0 {
+            text += &format!(", {what} times {value}");
+        }
+    }
+    if let Some(row) = rule.zero_row {
+        text += &format!(", row {row} = 0");
+    }
+    if !entry.tied().is_empty() {
+        text += &format!(", tied to {}", entry.tied().join(" and "));
+    }
+    text
+}
+
+impl fmt::Display for PlanDiff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Numbers between dots are indices of layers.
+        let folded = |path: &str| {
+            let segments: Vec<_> =
+                path.split('.').map(|part| if part.parse::<u64>().is_ok() { "*" } else { part }).collect();
+            segments.join(".")
+        };
+        let nothing = || "(nothing)".to_string();
+        let mut lines: Vec<String> = Vec::new();
+        for Change { path, before, after } in &self.changes {
+            let (before, after) = (before.clone().unwrap_or_else(nothing), after.clone().unwrap_or_else(nothing));
+            let line = format!("{}: {before} -> {after}", folded(path));
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+        lines.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
