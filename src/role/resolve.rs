@@ -234,7 +234,11 @@ impl<'a> Reader<'a> {
         let below = &segments[(list + 1).min(segments.len())..];
         match below.iter().position(|segment| names::is_expert(segment)) {
             Some(at) => format!("{layer}.{}.experts", below[..at].join(".")),
-            None => segments[..segments.len().saturating_sub(2)].join("."),
+            // Attention and MLP may stand side by side in a flat block: they are two.
+            None => {
+                let parent = segments[..segments.len().saturating_sub(2)].join(".");
+                format!("{parent}:{:?}", self.drafts[index].role)
+            }
         }
     }
 

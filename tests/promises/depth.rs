@@ -1,5 +1,9 @@
 //! What writes into the residual stream is scaled by the number of additions, once.
 
+use burn::{
+    module::Module,
+    nn::{Linear, LinearConfig},
+};
 use burn_init::{
     BurnDefault, Depth, ErrorKind, Gpt2, Gpt2Normal, Init, Initializer, ModuleInit as _, NeutralNorm, Plan, Role,
     Setup, StackPlace, Xavier, from_fn,
@@ -38,6 +42,7 @@ fn depth_rules() {
     let plan = |depth: Depth| model.plan(&base().depth_scaled(depth)).unwrap();
     assert_close(&down(&plan(Depth::total())), &[0.0070711; 4]);
     assert_close(&down(&plan(Depth::per_layer())), &[0.0141421, 0.01, 0.0081650, 0.0070711]);
+    assert_close(&down(&plan(Depth::layers())), &[0.01; 4]);
     assert_close(&down(&plan(Depth::count(16))), &[0.005; 4]);
     assert_close(&down(&plan(Depth::power(4.0, 0.25))), &[0.02 / 32f64.powf(0.25); 4]);
     // ALBERT: one layer used four times.
@@ -172,4 +177,20 @@ fn mutants_are_caught() {
     let wide = Gpt2::new().with_std(0.022);
     assert!(!std_agrees(&measured(&wide), expected), "a std off by 10 %");
     assert!(!std_agrees(&measured(&BurnDefault::new()), expected), "burn's default");
+}
+
+#[derive(Module, Debug)]
+struct FlatBlock {
+    wo: Linear,
+    fc2: Linear,
+}
+
+/// Attention and MLP that stand side by side in one struct are two additions all the same.
+#[test]
+fn flat_blocks() {
+    let linear = || LinearConfig::new(64, 64).with_bias(false).init(&device());
+    let model: Vec<FlatBlock> = (0..4).map(|_| FlatBlock { wo: linear(), fc2: linear() }).collect();
+    let setup = Setup::new().role("*.wo.weight", Role::AttentionOutput);
+    let plan = setup.plan(&model, &base().depth_scaled(Depth::total())).unwrap();
+    assert_close(&plan.iter().map(|entry| entry.std()).collect::<Vec<_>>(), &[0.0070711; 8]);
 }
