@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::{
     error::{Error, ErrorKind},
     param::ParamSpec,
-    sample::Stream,
+    sample::{Distribution, Stream},
 };
 
 /// What a [`Fill`] may use: the values it computes must depend on nothing else.
@@ -28,7 +28,8 @@ type Function = dyn Fn(&FillContext<'_>, &mut [f32]) + Send + Sync;
 /// file and is not built in has to be bound again with [`Plan::bind`](crate::Plan::bind).
 ///
 /// Built in: `sinusoidal` (the position table of Vaswani et al. 2017: `sin(t / 10000^(2i/d))` in column `2i`, the cosine beside
-/// it) and `identity` (1 on the diagonal of each matrix).
+/// it), `identity` (1 on the diagonal of each matrix), `unit_rows` and `unit_columns` (directions drawn uniformly, every row or column
+/// of each matrix of length 1).
 #[derive(Clone)]
 pub struct Fill {
     name: String,
@@ -50,6 +51,8 @@ impl Fill {
         let function: Option<Arc<Function>> = match name.as_str() {
             "sinusoidal" => Some(Arc::new(sinusoidal)),
             "identity" => Some(Arc::new(identity)),
+            "unit_rows" => Some(Arc::new(|context, out| unit(context, true, out))),
+            "unit_columns" => Some(Arc::new(|context, out| unit(context, false, out))),
             _ => None,
         };
         Self { name, function }
@@ -65,7 +68,7 @@ impl Fill {
             Some(_) => Ok(()),
             None => Err(Error::new(
                 ErrorKind::Parse,
-                format!("the fill \"{}\" is not built in (sinusoidal, identity)", self.name),
+                format!("the fill \"{}\" is not built in (sinusoidal, identity, unit_rows, unit_columns)", self.name),
                 "give its function: plan.bind(&Fill::new(name, function))",
             )),
         }
@@ -95,6 +98,36 @@ fn identity(context: &FillContext<'_>, out: &mut [f32]) {
     for (i, value) in out.iter_mut().enumerate() {
         let i = i as u64 % (rows * columns);
         *value = f32::from(i / columns == i % columns);
+    }
+}
+
+/// Vectors of length 1 in directions drawn uniformly: the rows or the columns of each matrix of the block.
+fn unit(context: &FillContext<'_>, rows: bool, out: &mut [f32]) {
+    let shape = context.param.shape();
+    let whole = shape.last().map_or(1, |&d| d as usize).max(1);
+    let (start, columns) = context.param.block().map_or((0, whole), |block| (block.start as usize, block.len as usize));
+    let height = shape.len().checked_sub(2).map_or(1, |at| shape[at] as usize).max(1);
+    let normal = Distribution::Normal { mean: 0.0, std: 1.0 };
+    for (row, values) in out.chunks_mut(columns.max(1)).enumerate() {
+        context.stream.fill(&normal, (row * whole + start) as u64, values);
+    }
+    let length = |squares: f64| squares.sqrt().max(f64::MIN_POSITIVE);
+    let square = |&value: &f32| f64::from(value) * f64::from(value);
+    if rows {
+        for row in out.chunks_mut(columns.max(1)) {
+            let length = length(row.iter().map(square).sum());
+            row.iter_mut().for_each(|value| *value = (f64::from(*value) / length) as f32);
+        }
+        return;
+    }
+    for matrix in out.chunks_mut((height * columns).max(1)) {
+        let mut squares = vec![0.0f64; columns];
+        for row in matrix.chunks(columns.max(1)) {
+            squares.iter_mut().zip(row).for_each(|(sum, value)| *sum += square(value));
+        }
+        for row in matrix.chunks_mut(columns.max(1)) {
+            row.iter_mut().zip(&squares).for_each(|(value, &sum)| *value = (f64::from(*value) / length(sum)) as f32);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     initializer::Initializer,
     param::ParamSpec,
     role::Role,
-    rule::{Init, Rule},
+    rule::{Family, Init, Rule},
 };
 
 /// PyTorch's defaults: for comparison, not for use.
@@ -21,22 +21,56 @@ use crate::{
 /// | biases | as their weight, with its `fan_in` |
 /// | norm gain, norm bias | 1, 0 |
 ///
+/// With `multihead_attention` (the preset `torch-transformer`) attention is as in `nn.MultiheadAttention`: query, key and value Xavier uniform
+/// over the packed `[d, 3d]` matrix as a whole, std `sqrt(2 / 4d)`, and the biases of attention 0.
+///
 /// With a tied head the table's std of 1 puts logits of std `sqrt(d)` into the first step.
 ///
 /// Source: `reset_parameters` of `nn.Linear`, `nn.Embedding`, `nn.Conv2d`, `nn.LSTM` (PyTorch 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TorchDefault {}
+#[serde(deny_unknown_fields, default)]
+pub struct TorchDefault {
+    /// Whether attention is `nn.MultiheadAttention`'s and not made of `nn.Linear`.
+    pub multihead_attention: bool,
+}
 
 impl TorchDefault {
-    /// The only one there is.
+    /// Every linear map as `nn.Linear`.
     pub fn new() -> Self {
-        Self {}
+        Self::default()
+    }
+
+    /// Attention as in `nn.MultiheadAttention`, and so in `nn.Transformer`.
+    pub fn transformer() -> Self {
+        Self { multihead_attention: true }
+    }
+
+    fn attention(param: &ParamSpec) -> Result<Option<Init>, Error> {
+        const READS: [Role; 3] = [Role::Query, Role::Key, Role::Value];
+        let role = param.weight_role().unwrap_or(param.role());
+        Ok(match param.role() {
+            // The bias of a packed weight does not tell which of its roles it belongs to.
+            Role::Bias if role == Role::AttentionOutput || READS.contains(&role) || role == Role::Other => {
+                Some(Init::Zeros)
+            }
+            role if READS.contains(&role) => {
+                let fans = param.fans()?;
+                let packed = match param.block() {
+                    Some(_) => param.shape().last().copied().unwrap_or(0),
+                    None => 3 * fans.fan_out,
+                };
+                Some(Family::Uniform.with_std((2.0 / (fans.fan_in + packed) as f64).sqrt()))
+            }
+            _ => None,
+        })
     }
 }
 
 impl Initializer for TorchDefault {
     fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
+        if let (true, Some(init)) = (self.multihead_attention, Self::attention(param)?) {
+            return Ok(Some(init.into()));
+        }
         framework(param, |param| {
             let fans = param.fans()?;
             let hidden = match param.weight_role().unwrap_or(param.role()) {

@@ -43,9 +43,10 @@ pub struct Llama {
     pub std: f64,
     /// Family of the draws of matrices.
     pub family: Family,
-    /// Std of the tables, which are drawn from a normal; nothing for "as the head".
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub embedding_std: Option<f64>,
+    /// Std of the tables, which are drawn from a normal.
+    pub embedding_std: f64,
+    /// Whether the tables are started as the head instead: torchtitan, where they are tied.
+    pub embedding_as_head: bool,
     /// Std of the head; nothing for `1/sqrt(d)`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head_std: Option<f64>,
@@ -62,7 +63,8 @@ impl Default for Llama {
         Self {
             std: 0.02,
             family: Family::Normal,
-            embedding_std: Some(1.0),
+            embedding_std: 1.0,
+            embedding_as_head: false,
             head_std: None,
             head_family: Family::TruncatedNormal { bound: 3.0, compensated: false },
             depth: Depth::per_layer().on(SCALED),
@@ -81,8 +83,7 @@ impl Llama {
 
     /// torchtitan's Llama 3 with one table for lookup and logits: the head's start wins.
     pub fn torchtitan_tied() -> Self {
-        // A table without a std of its own is started as the head.
-        Self { embedding_std: None, ..Self::default() }
+        Self { embedding_as_head: true, ..Self::default() }
     }
 
     /// OLMo-core's `llama`.
@@ -103,7 +104,7 @@ impl Llama {
     /// torchtitan's dense Qwen3.
     pub fn qwen3() -> Self {
         Self {
-            embedding_std: Some(0.02),
+            embedding_std: 0.02,
             head_std: Some(0.02),
             head_family: Family::Normal,
             depth: Depth::none(),
@@ -117,9 +118,9 @@ impl Llama {
     }
 
     fn weight(&self, param: &ParamSpec) -> Result<Init, Error> {
-        Ok(match (param.role(), self.embedding_std) {
-            (role, Some(std)) if role.is_table() => Init::normal(std),
-            (role, _) if role.is_table() || role == Role::OutputHead => {
+        Ok(match param.role() {
+            role if role.is_table() && !self.embedding_as_head => Init::normal(self.embedding_std),
+            role if role.is_table() || role == Role::OutputHead => {
                 let std = self.head_std.map_or_else(|| width(param).map(|d| 1.0 / d.sqrt()), Ok)?;
                 self.head_family.with_std(std)
             }

@@ -1,11 +1,15 @@
 //! Published schemes, one file each, and the registry that names them.
 
+mod deepnet;
 mod defaults;
+mod fixup;
 mod gpt2;
 mod lingua;
 mod llama;
 mod megatron;
 mod modern_bert;
+mod modified;
+mod ngpt;
 mod olmo;
 mod parts;
 mod plain_normal;
@@ -15,12 +19,16 @@ mod t5;
 mod variance_scaling;
 mod vit;
 
+pub use deepnet::{DeepNet, DeepNetBase, DeepNetNorm};
 pub use defaults::{BurnDefault, TorchDefault};
+pub use fixup::{Fixup, TFixup};
 pub use gpt2::{Gpt2, Gpt2Normal, NeutralNorm};
 pub use lingua::{Lingua, LinguaDepth};
 pub use llama::Llama;
 pub use megatron::Megatron;
 pub use modern_bert::ModernBert;
+pub use modified::Modified;
+pub use ngpt::NGpt;
 pub use olmo::{Olmo, OlmoMethod};
 pub use plain_normal::PlainNormal;
 pub use small_init::SmallInit;
@@ -120,6 +128,11 @@ registry! {
         T5(T5) = "t5",
         Vit(Vit) = "vit",
         Speedrun(Speedrun) = "speedrun",
+        DeepNet(DeepNet) = "deepnet",
+        TFixup(TFixup) = "t-fixup",
+        Fixup(Fixup) = "fixup",
+        NGpt(NGpt) = "ngpt",
+        Modified(Modified) = "modified",
         TorchDefault(TorchDefault) = "torch-default",
         BurnDefault(BurnDefault) = "burn-default",
         FanScaled(FanScaled) = "fan-scaled",
@@ -161,7 +174,23 @@ registry! {
         "modded-nanogpt" => Speedrun::modded(), "modded-nanogpt, short track";
         "modded-nanogpt-medium" => Speedrun::modded_medium(), "modded-nanogpt, medium track";
         "modded-nanogpt-2024" => Speedrun::modded_2024(), "modded-nanogpt, records of December 2024";
+        "vit-cait" => Vit::cait(), "CaiT: as timm, LayerScale 1e-5";
+        "deepnorm" => DeepNet::deepnorm(), "DeepNorm: Xavier times (8N)^-1/4 on all but query and key";
+        "deepnorm-torchscale" => DeepNet::torchscale_deepnorm(), "DeepNorm over the base that torchscale draws";
+        "subln" => DeepNet::subln(), "SubLN: Xavier times sqrt(ln 2N) on all but query and key";
+        "subln-torchscale" => DeepNet::torchscale_subln(), "SubLN over the base that torchscale draws";
+        "preln-torchscale" => DeepNet::torchscale_preln(), "torchscale without a factor";
+        "t-fixup" => TFixup::decoder(), "T-Fixup for a decoder: Xavier times (9N)^-1/4, no norm";
+        "t-fixup-encoder" => TFixup::encoder(), "T-Fixup for an encoder: Xavier times 0.67 N^-1/4, no norm";
+        "fixup" => Fixup::new(), "Fixup: branches 0, MLP in by 1/sqrt(2N), no norm";
+        "ngpt" => NGpt::new(), "nGPT: every vector of length 1";
+        "rezero" => Modified::rezero(), "ReZero: PyTorch's defaults, scalars of branches 0, no norm";
+        "skipinit" => Modified::skip_init(), "SkipInit: Kaiming normal, scalars of branches 0";
+        "layerscale" => Modified::layer_scale(), "0.02 everywhere, channel scales of branches 1e-5";
+        "zero-residual" => Modified::zero_residual(), "0.02, what writes into the residual stream 0";
+        "llm-foundry" => Modified::llm_foundry(), "llm-foundry's default: Kaiming normal, 1/sqrt(2N)";
         "torch-default" => TorchDefault::new(), "PyTorch's defaults";
+        "torch-transformer" => TorchDefault::transformer(), "PyTorch's defaults with nn.MultiheadAttention";
         "burn-default" => BurnDefault::new(), "burn's defaults";
         "xavier-normal" => Xavier::normal(), "Glorot and Bengio 2010, normal";
         "xavier-uniform" => Xavier::uniform(), "Glorot and Bengio 2010, uniform";
@@ -200,12 +229,12 @@ impl Initializer for Scheme {
     }
 }
 
-/// The name, where the scheme is a named one as it stands; its debug form otherwise.
+/// The name, where the scheme is a named one as it stands; its JSON otherwise. Both parse.
 impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match Self::all().into_iter().find(|(_, scheme, _)| scheme == self) {
             Some((name, ..)) => f.pad(name),
-            None => write!(f, "{self:?}"),
+            None => f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?),
         }
     }
 }
@@ -213,7 +242,12 @@ impl fmt::Display for Scheme {
 impl FromStr for Scheme {
     type Err = Error;
 
+    /// From a name, or from JSON as [`Display`](fmt::Display) prints it.
     fn from_str(text: &str) -> Result<Self, Error> {
+        if text.starts_with('{') {
+            let parsed = serde_json::from_str(text);
+            return parsed.map_err(|error| Error::new(ErrorKind::Parse, error.to_string(), ""));
+        }
         Self::all().into_iter().find(|(name, ..)| *name == text).map(|(_, scheme, _)| scheme).ok_or_else(|| {
             Error::new(ErrorKind::Parse, format!("unknown scheme \"{text}\""), near(text, Self::names().into_iter()))
         })

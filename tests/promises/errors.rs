@@ -150,10 +150,7 @@ fn setups() {
 #[test]
 fn files() {
     assert_text("gtp2".parse::<Scheme>(), "unknown scheme \"gtp2\"; did you mean gpt2?");
-    assert_text(
-        "mitchel".parse::<Scheme>(),
-        "unknown scheme \"mitchel\"; did you mean olmo-mitchell?",
-    );
+    assert_text("mitchel".parse::<Scheme>(), "unknown scheme \"mitchel\"; did you mean olmo-mitchell?");
     let known = "qqq".parse::<Scheme>().unwrap_err().to_string();
     assert_eq!(known, format!("unknown scheme \"qqq\"; known are {}", Scheme::names().join(", ")));
     let toml = |text: &str| toml::from_str::<Scheme>(text);

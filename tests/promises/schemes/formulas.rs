@@ -92,6 +92,24 @@ const LLAMA: &[Row] = &[
     ("vit-timm-fix-init", AttentionOutput, 0.0141421, 0.00408248),
     ("vit-moco", MlpUp, 0.0266501, 0.0266501),
     ("vit-jax", OutputHead, 0.0, 0.0),
+    ("deepnorm", TokenEmbedding, 0.0360844, 0.0360844),
+    ("deepnorm", Query, 0.0360844, 0.0360844),
+    ("deepnorm", Value, 0.0115279, 0.0115279),
+    ("deepnorm", MlpUp, 0.00851395, 0.00851395),
+    ("deepnorm", MlpDown, 0.00851395, 0.00851395),
+    ("subln", Value, 0.0643280, 0.0643280),
+    ("subln", Key, 0.0360844, 0.0360844),
+    ("t-fixup", TokenEmbedding, 0.0111934, 0.0111934),
+    ("t-fixup", Query, 0.0255155, 0.0255155),
+    ("t-fixup", Value, 0.0111934, 0.0111934),
+    ("t-fixup", MlpDown, 0.00826690, 0.00826690),
+    ("t-fixup-encoder", AttentionOutput, 0.0129896, 0.0129896),
+    ("fixup", MlpUp, 0.00543993, 0.00543993),
+    ("fixup", MlpDown, 0.0, 0.0),
+    ("zero-residual", AttentionOutput, 0.0, 0.0),
+    ("zero-residual", MlpUp, 0.02, 0.02),
+    ("llm-foundry", MlpDown, 0.00637888, 0.00637888),
+    ("torch-transformer", Query, 0.0255155, 0.0255155),
     ("xavier-normal", MlpDown, 0.0266501, 0.0266501),
     ("kaiming-normal", MlpDown, 0.03125, 0.03125),
     ("torch-default", MlpDown, 0.0127578, 0.0127578),
@@ -173,9 +191,10 @@ fn vit() {
             .map(|path| plan.get(path).unwrap().std())
     };
     assert_eq!(bias("vit-jax"), [1e-6, 0.0, 0.0]);
-    assert_eq!(bias("vit-moco"), [0.0, 0.0, 0.0]);
-    let [mlp, attention, patch] = bias("vit-timm");
-    assert!(mlp == 0.0 && attention == 0.0 && (patch - 1.0 / 144f64.sqrt()).abs() < 1e-9);
+    for name in ["vit-moco", "vit-timm"] {
+        let [mlp, attention, patch] = bias(name);
+        assert!(mlp == 0.0 && attention == 0.0 && (patch - 1.0 / 144f64.sqrt()).abs() < 1e-9);
+    }
 }
 
 /// A scheme that needs the model to do something says so.
