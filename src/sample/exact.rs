@@ -179,36 +179,70 @@ fn check_tile<D: Draw, E: Element>(draw: D, words: &Words, expected: impl Fn(usi
     assert!(out == expected, "widest");
 }
 
-fn check_tiles<E: Element>(tiles: std::ops::Range<u64>) {
+fn check_uniform<E: Element>(words: &Words) {
     let uniform = Uniform { middle: SHIFT, half_width: SCALE };
+    check_tile(uniform, words, |k, i| E::round(uniform.value(words[k][i])));
+}
+
+fn check_normal_tile<E: Element>(words: &Words) {
     let normal = Normal { mean: SHIFT, std: SCALE };
-    let cuts = [(-2.0, 2.0), (-3.5, 6.0), (-9.0, -1.0)].map(|(low, high)| Truncated::new(SHIFT, SCALE, low, high));
-    for tile in tiles {
-        // Once around, the rows change places: each word is then both a radius and a direction.
-        let first = tile * TILE as u64 + (tile >> 24) * LANES as u64;
-        let words: Words = std::array::from_fn(|k| std::array::from_fn(|i| spread(first + (k * LANES + i) as u64)));
-        check_tile(uniform, &words, |k, i| E::round(uniform.value(words[k][i])));
-        check_tile(normal, &words, |k, i| scaled::<E>(normal_pair(words[k & 2][i], words[k | 1][i])[k & 1]));
-        for cut in &cuts {
-            check_tile(*cut, &words, |k, i| scaled::<E>(truncated_unit(cut, words[k][i])));
-        }
-    }
+    check_tile(normal, words, |k, i| scaled::<E>(normal_pair(words[k & 2][i], words[k | 1][i])[k & 1]));
+}
+
+fn check_cut<E: Element>(low: f64, high: f64, words: &Words) {
+    let cut = Truncated::new(SHIFT, SCALE, low, high);
+    check_tile(cut, words, |k, i| scaled::<E>(truncated_unit(&cut, words[k][i])));
+}
+
+/// A tile of the words in the order of `spread`. Once around, the rows change places, so that each word then has been both
+/// a radius and a direction.
+fn tile_of_words(tile: u64) -> Words {
+    let first = tile * TILE as u64 + (tile >> 24) * LANES as u64;
+    std::array::from_fn(|k| std::array::from_fn(|i| spread(first + (k * LANES + i) as u64)))
 }
 
 #[test]
 fn vectors_draw_the_bits_of_scalars_for_some_words() {
-    check_tiles::<f32>(0..1 << 10);
-    check_tiles::<f64>(0..1 << 10);
-    check_tiles::<half::f16>(0..1 << 10);
-    check_tiles::<half::bf16>(0..1 << 10);
+    fn check<E: Element>(words: &Words) {
+        check_uniform::<E>(words);
+        check_normal_tile::<E>(words);
+        check_cut::<E>(-2.0, 2.0, words);
+        check_cut::<E>(-3.5, 6.0, words);
+        check_cut::<E>(-9.0, -1.0, words);
+    }
+    for tile in 0..1 << 10 {
+        let words = tile_of_words(tile);
+        check::<f32>(&words);
+        check::<f64>(&words);
+        check::<half::f16>(&words);
+        check::<half::bf16>(&words);
+    }
+}
+
+fn over_all_words(times: u64, check: impl Fn(&Words) + Sync) {
+    let tiles = times << 24;
+    let check = |from, to| (from..to).for_each(|tile| check(&tile_of_words(tile)));
+    std::thread::scope(|scope| {
+        scope.spawn(|| check(0, tiles / 2));
+        check(tiles / 2, tiles);
+    });
 }
 
 #[test]
 #[ignore = "every word: minutes"]
-fn vectors_draw_the_bits_of_scalars_for_all_words() {
-    let (half, all) = (1 << 24, 1 << 25);
-    std::thread::scope(|scope| {
-        scope.spawn(move || check_tiles::<f32>(0..half));
-        scope.spawn(move || check_tiles::<f32>(half..all));
-    });
+fn uniform_vectors_draw_the_bits_of_scalars_for_all_words() {
+    over_all_words(1, check_uniform::<f32>);
+}
+
+#[test]
+#[ignore = "every word: minutes"]
+fn normal_vectors_draw_the_bits_of_scalars_for_all_words() {
+    over_all_words(2, check_normal_tile::<f32>);
+}
+
+#[test]
+#[ignore = "every word: minutes"]
+fn truncated_vectors_draw_the_bits_of_scalars_for_all_words() {
+    over_all_words(1, |words| check_cut::<f32>(-2.0, 2.0, words));
+    over_all_words(1, |words| check_cut::<f32>(-3.5, 6.0, words));
 }
