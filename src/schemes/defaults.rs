@@ -49,10 +49,7 @@ impl TorchDefault {
         const READS: [Role; 3] = [Role::Query, Role::Key, Role::Value];
         let role = param.weight_role().unwrap_or(param.role());
         Ok(match param.role() {
-            // The bias of a packed weight does not tell which of its roles it belongs to.
-            Role::Bias if role == Role::AttentionOutput || READS.contains(&role) || role == Role::Other => {
-                Some(Init::Zeros)
-            }
+            Role::Bias if role == Role::AttentionOutput || READS.contains(&role) => Some(Init::Zeros),
             role if READS.contains(&role) => {
                 let fans = param.fans()?;
                 let packed = match param.block() {

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::parts::width;
 use crate::{
     error::Error,
     initializer::Initializer,
@@ -46,7 +45,7 @@ impl Initializer for NGpt {
         Ok(Some(match param.role() {
             role if role.is_table() || role.writes() => unit("unit_rows"),
             Role::LayerScale => {
-                let d = param.stack().map_or_else(|_| width(param), |stack| Ok(stack.d_model as f64))?;
+                let d = param.shape().last().map_or(1.0, |&d| d as f64);
                 Rule {
                     needs: Some("nGPT multiplies these by 0.05 sqrt(d)".into()),
                     ..Init::constant(1.0 / d.sqrt()).into()

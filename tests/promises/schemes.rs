@@ -1,5 +1,7 @@
 //! Every published scheme gives what the paper says and what the code bases draw.
 
+mod complete;
 mod formulas;
 mod goldens;
+mod pinned;
 mod tree;

@@ -103,7 +103,7 @@ const LLAMA: &[Row] = &[
     ("t-fixup", Query, 0.0255155, 0.0255155),
     ("t-fixup", Value, 0.0111934, 0.0111934),
     ("t-fixup", MlpDown, 0.00826690, 0.00826690),
-    ("t-fixup-encoder", AttentionOutput, 0.0129896, 0.0129896),
+    ("t-fixup-encoder", AttentionOutput, 0.0129897, 0.0129897),
     ("fixup", MlpUp, 0.00543993, 0.00543993),
     ("fixup", MlpDown, 0.0, 0.0),
     ("zero-residual", AttentionOutput, 0.0, 0.0),

@@ -210,7 +210,8 @@ fn laws_agree() {
     assert!(rows > 1000, "{rows}");
 }
 
-/// The comparison can fail: with every std 10 % larger each drawn row differs that has values enough to tell.
+/// The comparison can fail: with every std 10 % larger each drawn row differs that has values enough: those
+/// whose own error is below a tenth by the 5 errors of the tolerance and 3 more.
 #[test]
 fn laws_off_by_a_tenth_do_not_agree() {
     for case in CASES {
@@ -222,7 +223,7 @@ fn laws_off_by_a_tenth_do_not_agree() {
         let (_, differ) = compare(case, &larger, case.3);
         for row in Golden::read(case.0).rows(case.1) {
             let left_out = case.3.iter().any(|name| row.name.contains(name)) || !row.norms.is_empty();
-            if row.std > 0.0 && 5.0 * row.error_of_std() < 0.09 * row.std && !left_out {
+            if row.std > 0.0 && 8.0 * row.error_of_std() < 0.09 * row.std && !left_out {
                 assert!(differ.iter().any(|what| what.contains(&row.name)), "{}: {} does not tell", case.0, row.name);
             }
         }

@@ -1,0 +1,173 @@
+//! The registry is complete: every scheme goes through files, survives odd shapes, and stands in the guide.
+
+use std::{collections::BTreeMap, path::Path};
+
+use burn::{
+    module::{Module, Param},
+    tensor::Tensor,
+};
+use burn_init::{Dtype, ErrorKind, Init, Initializer, ModuleInit as _, Plan, Role, Scheme, Setup, from_fn};
+use half::bf16;
+use proptest::prelude::*;
+
+use crate::{
+    support::{device, values},
+    trees::{Llama, raw},
+};
+
+/// A model with the scalars that some schemes are about.
+#[derive(Module, Debug)]
+struct WithScalars {
+    llama: Llama,
+    layer_scale: Param<Tensor<1>>,
+    resweight: Param<Tensor<1>>,
+}
+
+fn with_scalars(llama: Llama) -> WithScalars {
+    WithScalars { llama, layer_scale: raw([8], &device()), resweight: raw([1], &device()) }
+}
+
+/// The scheme, and 1 for the scalars that are not its own.
+fn or_ones(scheme: &Scheme) -> impl Initializer {
+    scheme.or(from_fn(|_| Init::Ones))
+}
+
+#[test]
+fn every_scheme_goes_through_files() {
+    for (name, scheme, summary) in Scheme::all() {
+        assert!(!summary.is_empty() && !summary.ends_with('.'), "{name}: {summary}");
+        assert_eq!(scheme.to_string(), name);
+        assert_eq!(name.parse::<Scheme>().unwrap(), scheme);
+        let json = serde_json::to_string(&scheme).unwrap();
+        assert_eq!(json.parse::<Scheme>().unwrap(), scheme, "{json}");
+        let toml = toml::to_string(&scheme).unwrap();
+        assert_eq!(toml::from_str::<Scheme>(&toml).unwrap(), scheme, "{toml}");
+        let named = toml::from_str::<Scheme>(&format!("scheme = \"{name}\"")).unwrap();
+        assert_eq!(named, scheme, "{name}");
+        let typo = toml::from_str::<Scheme>(&format!("scheme = \"{name}\"\nstdd = 0.1")).unwrap_err();
+        assert!(typo.message().contains("unknown field `stdd`"), "{name}: {}", typo.message());
+        // One letter less names it among the near ones.
+        let typo = name[..name.len() - 1].parse::<Scheme>().unwrap_err().to_string();
+        assert!(typo.contains(name), "{typo}");
+    }
+    // One that has no name prints as JSON, which parses.
+    let nested = r#"{"scheme": "modified", "base": {"scheme": "t5", "fold_scale": false}, "head_std": 0.0}"#;
+    let scheme: Scheme = nested.parse().unwrap();
+    assert_eq!(scheme.to_string().parse::<Scheme>().unwrap(), scheme);
+}
+
+/// C16: an option may not drop the depth rule.
+#[test]
+fn composed_in_a_file() {
+    let file = "scheme = \"modified\"\nbase = \"xavier-normal\"\ndepth = { rule = \"total\" }\npadding_row = 3";
+    let scheme: Scheme = toml::from_str(file).unwrap();
+    let plan = Llama::new(12, 512, 512, 2048, 100, &device()).plan(&scheme).unwrap();
+    let std = |path: &str| plan.get(path).unwrap().std();
+    assert!((std("model.layers.3.self_attn.o_proj.weight") - 0.009021).abs() < 5e-7);
+    assert!((std("model.layers.3.mlp.down_proj.weight") - 0.0057054).abs() < 5e-8);
+    assert_eq!(plan.get("model.embed_tokens.weight").unwrap().rule().zero_row, Some(3));
+    // Twice is once too often, and a change needs something to change.
+    let twice: Scheme = r#"{"scheme": "modified", "base": "gpt2", "depth": {"rule": "total"}}"#.parse().unwrap();
+    let model = || Llama::new(2, 32, 32, 64, 100, &device());
+    assert_eq!(model().plan(&twice).unwrap_err().kind(), ErrorKind::ScaledTwice);
+    assert_eq!(model().plan(&"rezero".parse::<Scheme>().unwrap()).unwrap_err().kind(), ErrorKind::Unmatched);
+}
+
+/// C35: the half-precision tensor is the f32 one rounded once, and everything is finite.
+#[test]
+fn every_scheme_rounds_once() {
+    let setup = Setup::new().heads("**", 4);
+    for (name, scheme, _) in Scheme::all() {
+        let start = |setup: Setup| {
+            let model = with_scalars(Llama::new(2, 32, 16, 48, 60, &device()));
+            values(&setup.initialize(model, &or_ones(&scheme), 3).unwrap_or_else(|error| panic!("{name}: {error}")))
+        };
+        let (full, half) = (start(setup.clone()), start(setup.clone().dtype(Dtype::BF16)));
+        for (path, values) in &full {
+            assert!(values.iter().all(|value| value.is_finite()), "{name}: {path}");
+            let rounded: Vec<f32> = values.iter().map(|&value| bf16::from_f32(value).to_f32()).collect();
+            assert_eq!(rounded, half[path], "{name}: {path}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever the widths: finite values, or an error.
+    #[test]
+    fn no_shape_panics(layers in 1usize..4, d in 1usize..9, kv in 1usize..9, ff in 1usize..9, heads in 0u64..5) {
+        let setup = Setup::new().heads("**", heads);
+        for (name, scheme, _) in Scheme::all() {
+            let model = with_scalars(Llama::new(layers, d, kv, ff, 5, &device()));
+            if let Ok(model) = setup.initialize(model, &or_ones(&scheme), 1) {
+                prop_assert!(values(&model).values().flatten().all(|value| value.is_finite()), "{}", name);
+            }
+        }
+    }
+
+    /// Empty dimensions, too, as far as a plan.
+    #[test]
+    fn no_empty_shape_panics(d in 0usize..2, kv in 0usize..2, ff in 0usize..2, vocab in 0usize..2) {
+        let setup = Setup::new().heads("**", 1);
+        for (_, scheme, _) in Scheme::all() {
+            let _ = setup.plan(&with_scalars(Llama::new(1, d, kv, ff, vocab, &device())), &or_ones(&scheme));
+        }
+    }
+}
+
+const ROLES: [Role; 7] = [
+    Role::TokenEmbedding,
+    Role::Query,
+    Role::Value,
+    Role::AttentionOutput,
+    Role::MlpUp,
+    Role::MlpDown,
+    Role::OutputHead,
+];
+
+/// One row of the guide's table: the stds at d = 768, f = 2048, 12 layers, 12 heads; of the first and the last layer where they differ.
+fn row(name: &str, plan: &Plan, summary: &str) -> String {
+    let cell = |role: Role| {
+        let stds: Vec<f64> = plan.iter().filter(|e| e.spec().role() == role).map(|e| e.std()).collect();
+        let (first, last) = (stds[0], stds[stds.len() - 1]);
+        let short = |std: f64| match std {
+            std if std.is_nan() => "unit".to_string(),
+            std if std == 0.0 || std == 1.0 => format!("{std}"),
+            std => format!("{std:.4}"),
+        };
+        if first.to_bits() == last.to_bits() { short(first) } else { format!("{} … {}", short(first), short(last)) }
+    };
+    let cells: Vec<String> = ROLES.iter().map(|&role| cell(role)).collect();
+    format!("| `{name}` | {} | {summary} |\n", cells.join(" | "))
+}
+
+/// The table of docs/schemes.md is what the schemes themselves give. `BURN_INIT_WRITE_DOCS=1` writes it anew.
+#[test]
+fn the_guide_lists_every_scheme() {
+    let setup = Setup::new().heads("**", 12);
+    let mut table = String::from("| scheme | table | query | value | attn. out | MLP up | MLP down | head | |\n");
+    table += &format!("|---|{}---|\n", "---|".repeat(ROLES.len()));
+    for (name, scheme, summary) in Scheme::all() {
+        let model = with_scalars(Llama::new(12, 768, 768, 2048, 1000, &device()));
+        let plan = setup.plan(&model, &or_ones(&scheme)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        table += &row(name, &plan, summary);
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schemes.md");
+    let guide = std::fs::read_to_string(&path).unwrap();
+    // Its config file is one.
+    let config = guide.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let config: BTreeMap<String, BTreeMap<String, toml::Value>> = toml::from_str(config).unwrap();
+    for (table, fields) in config {
+        let scheme: Result<Scheme, _> = toml::Value::Table(fields.into_iter().collect()).try_into();
+        assert!(scheme.is_ok(), "[{table}]: {scheme:?}");
+    }
+    let (begin, end) = ("<!-- table: begin -->\n", "<!-- table: end -->");
+    let (head, rest) = guide.split_once(begin).expect("the guide has a table");
+    let (found, tail) = rest.split_once(end).expect("the table ends");
+    if std::env::var("BURN_INIT_WRITE_DOCS").is_ok() {
+        std::fs::write(&path, format!("{head}{begin}{table}{end}{tail}")).unwrap();
+    } else {
+        assert!(found == table, "docs/schemes.md is out of date: run this test with BURN_INIT_WRITE_DOCS=1");
+    }
+}
