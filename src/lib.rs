@@ -64,7 +64,8 @@
 //!
 //! The crate names no backend: burn 0.22 chooses it at run time by its `Device`. A program enables one by a feature of
 //! burn or the feature of the same name here (`flex`, `ndarray`, `wgpu`, `vulkan`, `cuda`).
-#![deny(unsafe_code, missing_docs, missing_debug_implementations)]
+#![forbid(unsafe_code)]
+#![deny(missing_docs, missing_debug_implementations)]
 
 mod depth;
 mod diff;
