@@ -1,15 +1,20 @@
 //! What differs between two plans.
 
-use std::fmt;
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt,
+};
 
 use crate::plan::{Entry, Plan};
 
 /// What differs between two plans: two schemes on one model, or two versions of a model under one scheme. Made by [`Plan::diff`].
 ///
-/// Prints one line for each difference, the layers folded together; nothing where there is none.
+/// Prints one line for each difference, layers that change alike folded together; nothing where there is none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PlanDiff {
     changes: Vec<Change>,
+    /// How many parameters there are by each folded path, changed or not.
+    layers: BTreeMap<String, usize>,
 }
 
 /// One parameter, or block of a packed one, that two plans do not start alike.
@@ -62,7 +67,10 @@ impl Plan {
         });
         let new = other.iter().filter(|entry| find(self, entry).is_none());
         let new = new.map(|entry| Change { path: name(entry), before: None, after: Some(start(entry)) });
-        PlanDiff { changes: mine.chain(new).filter(|change| change.before != change.after).collect() }
+        let all: Vec<Change> = mine.chain(new).collect();
+        let mut layers = BTreeMap::new();
+        all.iter().for_each(|change| *layers.entry(folded(&change.path)).or_default() += 1);
+        PlanDiff { changes: all.into_iter().filter(|change| change.before != change.after).collect(), layers }
     }
 }
 
@@ -91,23 +99,36 @@ fn start(entry: &Entry) -> String {
     text
 }
 
+/// With the numbers between dots, which are indices of layers, taken out.
+fn folded(path: &str) -> String {
+    let segments: Vec<_> = path.split('.').map(|part| if part.parse::<u64>().is_ok() { "*" } else { part }).collect();
+    segments.join(".")
+}
+
 impl fmt::Display for PlanDiff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Numbers between dots are indices of layers.
-        let folded = |path: &str| {
-            let segments: Vec<_> =
-                path.split('.').map(|part| if part.parse::<u64>().is_ok() { "*" } else { part }).collect();
-            segments.join(".")
-        };
         let nothing = || "(nothing)".to_string();
-        let mut lines: Vec<String> = Vec::new();
-        for Change { path, before, after } in &self.changes {
-            let (before, after) = (before.clone().unwrap_or_else(nothing), after.clone().unwrap_or_else(nothing));
-            let line = format!("{}: {before} -> {after}", folded(path));
-            if !lines.contains(&line) {
-                lines.push(line);
+        let text = |change: &Change| {
+            let (before, after) = (change.before.clone(), change.after.clone());
+            format!("{} -> {}", before.unwrap_or_else(nothing), after.unwrap_or_else(nothing))
+        };
+        // Where all layers change alike they are one line; where they do not, each has its own.
+        let mut alike: HashMap<String, (usize, HashSet<String>)> = HashMap::new();
+        for change in &self.changes {
+            let (count, texts) = alike.entry(folded(&change.path)).or_default();
+            *count += 1;
+            texts.insert(text(change));
+        }
+        let mut told = HashSet::new();
+        for change in &self.changes {
+            let path = folded(&change.path);
+            let (count, texts) = &alike[&path];
+            let all = texts.len() == 1 && self.layers.get(&path) == Some(count);
+            let path = if all { path } else { change.path.clone() };
+            if told.insert(path.clone()) {
+                writeln!(f, "{path}: {}", text(change))?;
             }
         }
-        lines.iter().try_for_each(|line| writeln!(f, "{line}"))
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! What two plans differ in, and what a lock tells.
 
-use burn_init::{ErrorKind, Gpt2, Init, Initializer, Lock, ModuleInit as _, Role, Scheme};
+use burn_init::{Depth, ErrorKind, Gpt2, Init, Initializer, Lock, ModuleInit as _, Role, Scheme};
 
 use crate::{support::device, trees::NanoGpt};
 
@@ -19,6 +19,14 @@ fn diffs_say_what_changes() {
         "transformer.wpe.weight: 8 x 32 normal(std = 0.02) -> 8 x 32 normal(std = 0.01)\n\
          transformer.h.*.attn.c_proj.weight: 32 x 32 normal(std = 0.01) -> 32 x 32 normal(std = 0.02)\n\
          transformer.h.*.mlp.c_proj.weight: 128 x 32 normal(std = 0.01) -> 128 x 32 normal(std = 0.02)\n"
+    );
+
+    // Layers that do not change alike have a line each.
+    let per_layer = gpt2.diff(&nano(2).plan(&Gpt2::new().with_depth(Depth::per_layer())).unwrap());
+    assert_eq!(
+        per_layer.to_string(),
+        "transformer.h.0.attn.c_proj.weight: 32 x 32 normal(std = 0.01) -> 32 x 32 normal(std = 0.014142)\n\
+         transformer.h.0.mlp.c_proj.weight: 128 x 32 normal(std = 0.01) -> 128 x 32 normal(std = 0.014142)\n"
     );
 
     // One block of a packed weight, and a padding row.
