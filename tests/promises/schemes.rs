@@ -4,4 +4,5 @@ mod complete;
 mod formulas;
 mod goldens;
 mod pinned;
+mod primitives;
 mod tree;

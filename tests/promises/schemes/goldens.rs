@@ -22,9 +22,12 @@ pub struct Dims {
 
 #[derive(Deserialize)]
 pub struct Row {
+    #[serde(default)]
     pub name: String,
     pub shape: Vec<usize>,
+    #[serde(default)]
     layout: String,
+    #[serde(default)]
     pub role: String,
     pub layer: Option<usize>,
     pub slice_of: Option<String>,
@@ -74,7 +77,7 @@ impl Row {
     }
 
     /// Whether the law that a scheme gave is the one that the original drew from.
-    fn agrees(&self, entry: &Entry) -> Result<(), String> {
+    pub fn agrees(&self, entry: &Entry) -> Result<(), String> {
         let n = self.n_values;
         let check = |ok: bool, what: &str, theirs: f64, ours: f64| match ok {
             true => Ok(()),
@@ -88,6 +91,10 @@ impl Row {
         let rows = entry.spec().shape()[0] as f64;
         let zeros = if entry.rule().zero_row.is_some() { 1.0 / rows } else { 0.0 };
         check((self.frac_zero - zeros).abs() < 1e-4, "share of zeros", self.frac_zero, zeros)?;
+        if let Law::Orthogonal { .. } = law {
+            // Its squares have a fixed sum.
+            return check((self.std / law.std() - 1.0).abs() < 1e-3, "std", self.std, law.std());
+        }
         let Law::Draw(distribution) = law else { return Ok(()) };
         let expected = law.std() * (1.0 - zeros).sqrt();
         check((self.std - expected).abs() <= 5.0 * self.error_of_std(), "std", self.std, expected)?;
@@ -102,8 +109,8 @@ impl Row {
                 check(!fitted || self.kind() == "uniform", &format!("family {}", self.kind()), self.std, law.std())?;
                 // The largest of n uniforms is within 20/n of the bound but once in 5e8 times.
                 let near = |theirs: f64, bound: f64| {
-                    let short = 1.0 - theirs / bound;
-                    (-1e-6..=40.0 / n).contains(&short)
+                    let short = (bound - theirs).abs() / (high - low);
+                    (*low..=*high).contains(&(theirs * (1.0 - 1e-6))) && short <= 20.0 / n
                 };
                 check(near(self.max, *high), "upper bound", self.max, *high)?;
                 check(near(self.min, *low), "lower bound", self.min, *low)
