@@ -33,8 +33,8 @@ pub enum Distribution {
     /// equally likely probabilities. No value is ever moved to a bound, and none is beyond it; rounding to `E` can only reach
     /// the bound itself rounded to `E`.
     ///
-    /// To keep this promise a bound is drawn in by 2^-21 of itself, more than the error of `z`, which carries the 24 bits of
-    /// `f32`: it is within 5e-7 `|z|` of the exact quantile, and so within 2e-6 for bounds up to 3 sigmas.
+    /// To keep this promise each bound is first moved in by 2^-21 of itself, more than the error of `z`, which carries the
+    /// 24 bits of `f32`: it is within 1.2e-6 and within 4.5e-7 `|z|` of the exact quantile.
     ///
     /// A bound may be infinite; the largest `|z|` is then 6.34. If both bounds are on one side of the mean, the nearer one must be
     /// within 10 sigmas.

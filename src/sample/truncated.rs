@@ -89,7 +89,7 @@ impl Draw for Truncated {
 }
 
 /// A bound moved towards the other one by more than the relative error of `z`, so that rounding cannot carry a value over it.
-fn drawn_in(bound: f64, towards: f64) -> f64 {
+pub(super) fn drawn_in(bound: f64, towards: f64) -> f64 {
     if bound.is_finite() { bound + towards * bound.abs() / 2_097_152.0 } else { bound }
 }
 
