@@ -1,6 +1,8 @@
 //! Which part a parameter plays, and how it is told: from the known layers, from the known names, or from
 //! the user.
 
+#[cfg(test)]
+mod coverage;
 pub(crate) mod names;
 mod pattern;
 mod resolve;

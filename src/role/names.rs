@@ -79,6 +79,10 @@ use Within::*;
 #[rustfmt::skip]
 const NAMES: &[(&[&str], Within, Role)] = &[
     // tables and tokens
+    (&["emb", "embedding", "embed"], Parent("pos_emb"), PositionEmbedding),
+    (&["emb", "embedding", "embed"], Parent("pos_embed"), PositionEmbedding),
+    (&["emb", "embedding", "embed"], Parent("pos_embedding"), PositionEmbedding),
+    (&["emb", "embedding", "embed"], Parent("position_embedding"), PositionEmbedding),
     (&["wte", "tok_embeddings", "tok_embedding", "tok_embed", "tok_emb", "token_embeddings", "token_embedding", "token_embed", "token_emb",
        "embed_tokens", "embedding_token", "word_embeddings", "word_embedding", "embed_in", "shared", "embedding", "embeddings",
        "embed", "emb", "input_embedding"], Top, TokenEmbedding),
@@ -92,11 +96,12 @@ const NAMES: &[(&[&str], Within, Role)] = &[
     (&["proj", "projection"], Parent("patch_embeddings"), PatchEmbedding),
     (&["proj", "projection"], Parent("patch_embedding"), PatchEmbedding),
     // attention
-    (&["q_proj", "wq", "w_q", "query", "q", "to_q", "q_lin", "q_linear", "linear_q", "linear_query", "query_proj", "query_projection"], Anything, Query),
-    (&["k_proj", "wk", "w_k", "key", "k", "to_k", "k_lin", "k_linear", "linear_k", "linear_key", "key_proj", "key_projection"], Anything, Key),
-    (&["v_proj", "wv", "w_v", "value", "v", "to_v", "v_lin", "v_linear", "linear_v", "linear_value", "value_proj", "value_projection"], Anything, Value),
-    (&["o_proj", "to_out", "out_lin", "attn_out", "attention_output", "c_proj", "proj", "dense", "wo", "w_o", "o", "out", "output", "out_proj",
+    (&["q_proj", "c_q", "wq", "w_q", "query", "q", "to_q", "q_lin", "q_linear", "linear_q", "linear_query", "query_proj", "query_projection"], Anything, Query),
+    (&["k_proj", "c_k", "wk", "w_k", "key", "k", "to_k", "k_lin", "k_linear", "linear_k", "linear_key", "key_proj", "key_projection"], Anything, Key),
+    (&["v_proj", "c_v", "wv", "w_v", "value", "v", "to_v", "v_lin", "v_linear", "linear_v", "linear_value", "value_proj", "value_projection"], Anything, Value),
+    (&["o_proj", "to_out", "out_lin", "attn_out", "attention_output", "Wo", "c_proj", "proj", "dense", "wo", "w_o", "o", "out", "output", "out_proj",
        "output_proj", "linear_out", "linear_o", "linear_output"], Attention, AttentionOutput),
+    (&["attn_out", "att_c_proj", "attn_c_proj", "attention_output"], Anything, AttentionOutput),
     // mixture of experts
     (&["router", "gate", "gating", "gate_network"], Experts, Router),
     (&["router"], Anything, Router),
@@ -110,9 +115,10 @@ const NAMES: &[(&[&str], Within, Role)] = &[
     (&["c_fc", "fc1", "fc_1", "fc_in", "lin1", "linear1", "linear_1", "w1", "wi", "w_in", "up_proj", "up", "w_up", "dense_h_to_4h"], Anything, MlpIn),
     (&["linear_in", "in_proj", "linear_inner", "fc_in"], Mlp, MlpIn),
     (&["dense"], Parent("intermediate"), MlpIn),
-    (&["fc2", "fc_2", "lin2", "linear2", "linear_2", "w2", "down_proj", "down", "w_down", "dense_4h_to_h", "w_out"], Anything, MlpDown),
-    (&["c_proj", "proj", "linear_out", "wo", "out_proj", "linear_outer", "fc_out", "output"], Mlp, MlpDown),
+    (&["fc2", "fc_2", "lin2", "linear2", "linear_2", "w2", "down_proj", "down", "w_down", "dense_4h_to_h", "w_out", "mlp_c_proj"], Anything, MlpDown),
+    (&["c_proj", "proj", "linear_out", "wo", "Wo", "out_proj", "linear_outer", "fc_out", "output"], Mlp, MlpDown),
     (&["dense"], Parent("output"), MlpDown),
+    (&["ff_out"], Beside(&["ff_proj"]), MlpDown),
     // heads
     (&["decoder"], Parent("predictions"), OutputHead),
     (&["lm_head", "head", "heads", "output", "output_head", "out_head", "output_layer", "embed_out", "classifier", "score", "unembed",
@@ -130,10 +136,12 @@ const NAMES: &[(&[&str], Within, Role)] = &[
 /// Names of weights that hold several matrices side by side.
 #[rustfmt::skip]
 const PACKED: &[(&[&str], Within, &[Role])] = &[
-    (&["c_attn", "qkv", "qkv_proj", "wqkv", "w_qkv", "to_qkv", "linear_qkv", "attn_qkv"], Anything, &[Query, Key, Value]),
+    (&["c_attn", "qkv", "qkv_proj", "wqkv", "Wqkv", "att_proj", "w_qkv", "to_qkv", "linear_qkv", "attn_qkv"], Anything, &[Query, Key, Value]),
     (&["in_proj", "in_proj_weight", "linear_in"], Attention, &[Query, Key, Value]),
     (&["kv_proj", "wkv", "to_kv"], Anything, &[Key, Value]),
     (&["gate_up_proj", "gate_up"], Anything, &[MlpGate, MlpUp]),
+    // OLMo applies the activation to the second half.
+    (&["ff_proj"], Anything, &[MlpUp, MlpGate]),
 ];
 
 /// What the tables see of a parameter.

@@ -176,14 +176,37 @@ impl<'a> Reader<'a> {
         Some((linears.iter().position(|&i| i == own)?, linears.len()))
     }
 
-    /// The residual stacks: the innermost list of layers around each projection that writes into a stream.
+    /// The list of layers around a writer, and its index in it. A list whose elements are single branches, as T5's `block.*.layer.*` has
+    /// them, is the inside of a layer of the list around it.
+    fn layers_around(&self, index: usize, writers: &[usize]) -> (usize, u64) {
+        let leaf = &self.leaves[index];
+        let Some((inner, layer)) = list_of(leaf, leaf.segments.len()) else { return (0, 0) };
+        let Some(outer) = (0..inner).rev().find_map(|at| layer_at(leaf, at)) else { return (inner, layer) };
+        let mut branches: BTreeMap<&str, Option<Role>> = BTreeMap::new();
+        for &other in writers {
+            let segments = &self.leaves[other].segments;
+            if segments.len() > inner && segments[..inner] == leaf.segments[..inner] {
+                let role = self.drafts[other].role;
+                // An element with attention and MLP is a layer of its own.
+                if branches.insert(&segments[inner], role).is_some_and(|before| before != role) {
+                    return (inner, layer);
+                }
+            }
+        }
+        // So are elements that are all alike.
+        let alike =
+            branches.len() > 1 && branches.values().all(|role| *role == branches[leaf.segments[inner].as_str()]);
+        if alike { (inner, layer) } else { outer }
+    }
+
+    /// The residual stacks: the list of layers around each projection that writes into a stream.
     fn find_stacks(&mut self) {
         let writers: Vec<usize> = (0..self.leaves.len())
             .filter(|&i| self.drafts[i].role.is_some_and(Role::writes) && self.leaves[i].shape.len() >= 2)
             .collect();
         for &index in &writers {
             let leaf = &self.leaves[index];
-            let (length, layer) = list_of(leaf, leaf.segments.len()).unwrap_or((0, 0));
+            let (length, layer) = self.layers_around(index, &writers);
             let key = leaf.segments[..length].join(".");
             let unit = self.addition(index, length);
             let path = setup_path(self.setup, &leaf.segments[..length]);
@@ -242,13 +265,22 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A burn-nn `Linear` outside of every list of layers plays no part in a residual stream, whatever its name.
+    /// A burn-nn `Linear` outside of every list of layers plays no part in a residual stream, whatever its name; it is the head if
+    /// it maps back to the vocabulary of the token table.
     fn settle_plain_linears(&mut self) {
+        let tables: Vec<&[u64]> = (self.drafts.iter().zip(self.leaves))
+            .filter(|(draft, _)| draft.role == Some(Role::TokenEmbedding))
+            .map(|(_, leaf)| leaf.shape.as_slice())
+            .collect();
+        let is_head = |shape: &[u64]| {
+            let [d, vocab] = *shape else { return false };
+            d != vocab && tables.contains(&[vocab, d].as_slice())
+        };
         for (index, leaf) in self.leaves.iter().enumerate() {
             let draft = &mut self.drafts[index];
             let plain = draft.holder == Holder::Linear && draft.layer.is_none();
             if draft.role.is_none() && draft.packed.is_none() && plain && list_of(leaf, leaf.segments.len()).is_none() {
-                draft.role = Some(Role::Linear);
+                draft.role = Some(if is_head(&leaf.shape) { Role::OutputHead } else { Role::Linear });
             }
         }
     }
@@ -584,16 +616,19 @@ fn is_list(container: &str) -> bool {
 /// The innermost list of layers around a leaf: the number of segments before the index, and the index. A list of single
 /// linears (of an MLP, say) is none, nor is one of experts or heads.
 fn list_of(leaf: &Leaf, end: usize) -> Option<(usize, u64)> {
-    (0..end.saturating_sub(2)).rev().find_map(|at| {
-        let layer = leaf.segments[at].parse().ok()?;
-        let parent = at.checked_sub(1).map_or("", |parent| leaf.segments[parent].as_str());
-        let inner = names::is_expert(parent)
-            || parent == "heads"
-            || names::is_mlp(&parent.to_lowercase())
-            || names::is_attention(&parent.to_lowercase());
-        let named = leaf.segments[at + 1].parse::<u64>().is_err();
-        (is_list(&leaf.containers[at]) && named && !inner).then_some((at, layer))
-    })
+    let named = |at: usize| leaf.segments[at + 1].parse::<u64>().is_err();
+    (0..end.saturating_sub(2)).rev().find_map(|at| layer_at(leaf, at).filter(|_| named(at)))
+}
+
+/// The list that the segment at `at` is an index of, unless it is one of experts or heads, or inside of a branch.
+fn layer_at(leaf: &Leaf, at: usize) -> Option<(usize, u64)> {
+    let layer = leaf.segments[at].parse().ok()?;
+    let parent = at.checked_sub(1).map_or("", |parent| leaf.segments[parent].as_str());
+    let inner = names::is_expert(parent)
+        || parent == "heads"
+        || names::is_mlp(&parent.to_lowercase())
+        || names::is_attention(&parent.to_lowercase());
+    (is_list(&leaf.containers[at]) && !inner).then_some((at, layer))
 }
 
 fn setup_path(setup: &Setup, segments: &[String]) -> String {
