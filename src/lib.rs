@@ -97,8 +97,8 @@ pub use tree::ModuleInit;
 /// What most programs need, without a clash with `burn::prelude::*`.
 pub mod prelude {
     pub use crate::{
-        Depth, Gpt2, Gpt2Normal, Init, Initializer, Kaiming, LeCun, ModuleInit as _, NeutralNorm, ParamSpec, Plan,
-        Role, Scheme, Setup, StackPlace, TorchDefault, Xavier, from_fn,
+        Depth, Dtype, Gpt2, Gpt2Normal, Init, Initializer, Kaiming, Layout, LeCun, ModuleInit as _, NeutralNorm,
+        ParamSpec, Plan, Role, Scheme, Setup, StackPlace, TorchDefault, Xavier, from_fn,
     };
 }
 

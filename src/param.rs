@@ -91,6 +91,11 @@ pub struct ParamSpec {
     pub(crate) id: Identity,
 }
 
+/// Saturating, so that a shape that no memory holds can still be planned and refused.
+fn product(shape: &[u64]) -> u64 {
+    shape.iter().fold(1, |product: u64, &d| product.saturating_mul(d))
+}
+
 /// burn's identity of a parameter in this process: random, so never part of a value, of a file or of an equality.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Identity(pub u64);
@@ -127,8 +132,8 @@ impl ParamSpec {
     /// Number of elements of the parameter, or of this block of it.
     pub fn num_elements(&self) -> u64 {
         match (self.block, self.shape.last()) {
-            (Some(block), Some(&last)) if last > 0 => self.shape.iter().product::<u64>() / last * block.len,
-            _ => self.shape.iter().product(),
+            (Some(block), Some(&last)) if last > 0 => product(&self.shape) / last * block.len,
+            _ => product(&self.shape),
         }
     }
 

@@ -111,7 +111,7 @@ impl Plan {
         in_scope: &dyn Fn(&Site) -> bool,
         scheme: &dyn Initializer,
     ) -> Result<Self, Error> {
-        let (owners, mut warnings) = owners(&sites.known);
+        let (owners, mut warnings) = owners(&sites.known)?;
         warnings.splice(0..0, sites.warnings.iter().cloned());
         let tree: Vec<ParamSpec> = owners.iter().flat_map(|(site, _)| site.specs.iter().cloned()).collect();
         if let Some(twice) = twice(&tree) {
@@ -141,6 +141,15 @@ impl Plan {
                     Some(rule) => entries.push(Entry::new(spec.clone(), rule, tied.clone())?),
                     None => without_rule.push(spec),
                 }
+            }
+            let blocks = entries.iter().rev().take_while(|entry| entry.spec.path == site.specs[0].path);
+            let kept = blocks.clone().filter(|entry| entry.law == Law::Keep).count();
+            if kept > 0 && kept < blocks.count() {
+                return Err(site.specs[0].error(
+                    ErrorKind::ScaledKept,
+                    "one block of the packed parameter is kept while another is drawn",
+                    "keep all of its blocks or none",
+                ));
             }
         }
         match without_rule.as_slice() {
@@ -182,7 +191,10 @@ impl Plan {
 
     /// Number of parameters (elements); tied ones count once, buffers do not count.
     pub fn num_params(&self) -> u64 {
-        self.entries.iter().filter(|entry| entry.spec.role != Role::Buffer).map(|entry| entry.spec.num_elements()).sum()
+        self.entries
+            .iter()
+            .filter(|entry| entry.spec.role != Role::Buffer)
+            .fold(0, |sum: u64, entry| sum.saturating_add(entry.spec.num_elements()))
     }
 
     /// What is not wrong but should be known: ties that will not train, a block that may be part of a deeper stack, multipliers
@@ -217,7 +229,7 @@ impl<'a> IntoIterator for &'a Plan {
 }
 
 /// Groups the sites that hold one `Param`: the one whose role decides, with the paths of the others.
-fn owners(sites: &[Site]) -> (Vec<(&Site, Vec<String>)>, Vec<String>) {
+fn owners(sites: &[Site]) -> Result<(Vec<(&Site, Vec<String>)>, Vec<String>), Error> {
     let mut groups: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (i, site) in sites.iter().enumerate() {
         groups.entry(site.specs[0].id.0).or_default().push(i);
@@ -233,6 +245,17 @@ fn owners(sites: &[Site]) -> (Vec<(&Site, Vec<String>)>, Vec<String>) {
         if i != decides {
             continue;
         }
+        let layer = |j: usize| (sites[j].specs[0].stack, sites[j].specs[0].layer);
+        if let Some(&twin) =
+            group.iter().find(|&&j| layer(j).1.is_some() && layer(i).1.is_some() && layer(j) != layer(i))
+        {
+            return Err(site.specs[0].error(
+                ErrorKind::Config,
+                format!("{} is a clone of it in another layer, so that both would start alike and only one would train", path(twin)),
+                "build each layer anew instead of cloning one; for a layer that is used several times keep one and declare the \
+                 stack with .stack(…)",
+            ));
+        }
         let tied: Vec<String> = group.iter().filter(|&&j| j != i).map(|&j| path(j).to_string()).collect();
         if !tied.is_empty() {
             warnings.push(format!(
@@ -246,7 +269,7 @@ fn owners(sites: &[Site]) -> (Vec<(&Site, Vec<String>)>, Vec<String>) {
         }
         owners.push((site, tied));
     }
-    (owners, warnings)
+    Ok((owners, warnings))
 }
 
 /// What the scheme needs the forward pass to do, once for all parameters that need the same.
@@ -288,6 +311,10 @@ fn no_rule(first: &ParamSpec, rest: &[&ParamSpec]) -> Error {
     )
 }
 
+fn depth(param: &ParamSpec) -> String {
+    param.stack.map_or("no layers".into(), |stack| format!("{} layers with {} additions", stack.layers, stack.branches))
+}
+
 impl Initializer for Plan {
     fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
         let block = param.block().map_or(0, |block| block.index as usize);
@@ -304,11 +331,22 @@ impl Initializer for Plan {
                     "replay a plan on the model it was made for, or add .or(…) for what is new",
                 ));
             };
+            if entry.spec.stack != param.stack {
+                return Err(param.error(
+                    ErrorKind::Shape,
+                    format!("the plan was made for another stack: {} here, {} there", depth(param), depth(&entry.spec)),
+                    "replay a plan on the model it was made for, or declare the whole stack with .stack(…)",
+                ));
+            }
             if entry.spec.shape != param.shape || entry.spec.block != param.block {
                 return Err(param.error(
                     ErrorKind::Shape,
-                    format!("the plan was made for the shape {:?}", entry.spec.shape),
-                    "replay a plan on the model it was made for",
+                    format!(
+                        "the plan was made for the shape {:?} in {} blocks",
+                        entry.spec.shape,
+                        self.blocks(param.path()).len()
+                    ),
+                    "replay a plan on the model it was made for, with the same Setup",
                 ));
             }
         }

@@ -8,7 +8,7 @@ use burn::{
 };
 
 use crate::{
-    error::Error,
+    error::{Error, ErrorKind},
     initializer::Initializer,
     plan::{Entry, Plan},
     role::{Dtype, Leaf, Progress, Select, Setup, Site, Sites, resolve, unknown_roles},
@@ -98,6 +98,17 @@ impl Setup {
     ) -> Result<M, Error> {
         let select = select.into();
         let survey = Survey::of(&model, self)?;
+        let part = |site: &&Site| {
+            let selected = site.specs.iter().filter(|spec| select.matches(spec)).count();
+            selected > 0 && selected < site.specs.len()
+        };
+        if let Some(site) = survey.sites.known.iter().find(part) {
+            return Err(site.specs[0].error(
+                ErrorKind::Unmatched,
+                format!("{select} selects a block of a packed parameter, which is started as a whole"),
+                format!("select it by its path: \"{}\"", site.specs[0].path()),
+            ));
+        }
         let scope = |at: At<'_>| match at {
             At::Known(_, site) => site.specs.iter().any(|spec| select.matches(spec)),
             At::Unknown(_, path) => select.matches_path(path),
@@ -171,6 +182,16 @@ impl Survey {
                 format!("the device {device:?} has no {dtype:?}"),
                 "choose another Setup::dtype, or another device",
             ));
+        }
+        if setup.dtype == Some(Dtype::F16) {
+            const LARGEST: f64 = 65504.0;
+            if let Some(entry) = plan.iter().find(|entry| entry.law().reach() > LARGEST) {
+                return Err(entry.spec().error(
+                    ErrorKind::InvalidValue,
+                    format!("the values reach {:e}, beyond f16", entry.law().reach()),
+                    "choose another Setup::dtype or smaller values",
+                ));
+            }
         }
         let mut writer = Writer {
             plan,

@@ -56,7 +56,7 @@ pub struct TransformerConfig {
     #[config(default = "n_heads")]
     pub n_kv_heads: usize,
     /// The width of the MLP.
-    #[config(default = "4 * d_model")]
+    #[config(default = "d_model.saturating_mul(4)")]
     pub d_ff: usize,
     /// Which norm.
     #[config(default = "Norm::LayerNorm")]

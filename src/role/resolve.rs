@@ -236,6 +236,7 @@ impl<'a> Reader<'a> {
                 }
             }
         }
+        self.warn_of_split_streams();
         for stack in self.stacks.values_mut() {
             stack.place = last_match(&self.setup.stacks, &stack.path);
             if stack.place.is_none() && stack.layers.len() == 1 {
@@ -244,6 +245,26 @@ impl<'a> Reader<'a> {
                     "a stack of one layer at {at}: if it is part of a deeper model, say so with .stack(\"**\", StackPlace::layers(N))"
                 ));
             }
+        }
+    }
+
+    /// Lists inside of lists, and lists of single additions side by side, may be one stream in the forward pass.
+    fn warn_of_split_streams(&mut self) {
+        let parent = |key: &str| key.rsplit_once('.').map_or(String::new(), |(parent, _)| parent.to_string());
+        let keys: Vec<&String> = self.stacks.keys().collect();
+        let nested = keys.iter().any(|key| key.split('.').any(|segment| segment.parse::<u64>().is_ok()));
+        let single = |key: &str| self.stacks[key].layers.values().all(|units| units.len() == 1);
+        let beside = keys
+            .iter()
+            .enumerate()
+            .any(|(i, a)| keys[..i].iter().any(|b| parent(a) == parent(b) && single(a) && single(b)));
+        if keys.len() > 1 && (nested || beside) {
+            let paths: Vec<_> = self.stacks.values().map(|stack| format!("\"{}\"", stack.path)).collect();
+            self.warnings.push(format!(
+                "{} are taken as residual streams of their own; if they are one, say so for each: .stack(\"…\", \
+                 StackPlace::layers(N).branches(B))",
+                paths.join(", ")
+            ));
         }
     }
 
@@ -302,12 +323,29 @@ impl<'a> Reader<'a> {
         self.setup.layouts.iter().try_for_each(|(pattern, _)| on_paths("layout", pattern))?;
         self.setup.heads.iter().try_for_each(|(pattern, _)| on_paths("heads", pattern))?;
         self.setup.packed.iter().try_for_each(|packing| on_paths("packed", &packing.pattern))?;
+        for (from, _) in &self.setup.aliases {
+            let begins = |leaf: &Leaf| {
+                let path = self.setup.prefixed(&leaf.segments);
+                path.strip_prefix(from.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            };
+            if !self.leaves.iter().any(begins) {
+                return Err(unmatched("alias", &Pattern::new(from.as_str()), "parameter"));
+            }
+        }
         for (pattern, place) in &self.setup.stacks {
             if !self.stacks.values().any(|stack| pattern.matches(&stack.path)) {
                 return Err(unmatched(
                     "stack",
                     pattern,
                     "list of layers with projections that write into a residual stream",
+                ));
+            }
+            const MOST: u64 = 1 << 40;
+            if place.layers > MOST || place.branches.is_some_and(|branches| branches > MOST) {
+                return Err(Error::new(
+                    ErrorKind::InvalidValue,
+                    format!(".stack({pattern}, …) has {} layers", place.layers),
+                    "state no more than 2^40 layers and additions",
                 ));
             }
             if place.layers == 0 || place.first_layer >= place.layers {
@@ -359,7 +397,7 @@ impl<'a> Reader<'a> {
             let counted: u64 = stack.layers.values().map(|units| units.len() as u64).sum();
             let place = stack.place.unwrap_or(StackPlace { layers: visible, branches: Some(counted), first_layer: 0 });
             let shown = stack.layers.len() as u64;
-            if place.first_layer + visible > place.layers && stack.place.is_some() {
+            if place.first_layer.saturating_add(visible) > place.layers && stack.place.is_some() {
                 return Err(Error::new(
                     ErrorKind::InvalidValue,
                     format!(
@@ -370,9 +408,19 @@ impl<'a> Reader<'a> {
                 ));
             }
             let branches = match place.branches {
-                Some(branches) => branches,
+                Some(branches) if branches >= counted => branches,
+                Some(branches) => {
+                    return Err(Error::new(
+                        ErrorKind::InvalidValue,
+                        format!(
+                            "the visible layers of the stack \"{}\" make {counted} additions, more than the {branches} declared",
+                            stack.path
+                        ),
+                        "correct the line .stack(…)",
+                    ));
+                }
                 None if shown == place.layers => counted,
-                None if counted.is_multiple_of(shown) => counted / shown * place.layers,
+                None if counted.is_multiple_of(shown) => (counted / shown).saturating_mul(place.layers),
                 None => {
                     return Err(Error::new(
                         ErrorKind::MissingFact,
@@ -713,10 +761,10 @@ fn split(whole: &ParamSpec, blocks: &[PackedBlock], layout_known: bool) -> Resul
             line("…"),
         ));
     }
-    if widths.iter().sum::<u64>() != width {
+    if widths.contains(&0) || widths.iter().try_fold(0u64, |sum, &w| sum.checked_add(w)) != Some(width) {
         return Err(whole.error(
             ErrorKind::Shape,
-            format!("the blocks have {} output columns together, the weight has {width}", widths.iter().sum::<u64>()),
+            format!("the blocks have {widths:?} output columns, and the weight has {width}"),
             line("…"),
         ));
     }

@@ -233,12 +233,17 @@ impl Setup {
         }
     }
 
+    /// The path with the prefix, before aliases.
+    pub(crate) fn prefixed(&self, segments: &[String]) -> String {
+        match self.prefix.is_empty() {
+            true => segments.join("."),
+            false => format!("{}.{}", self.prefix, segments.join(".")),
+        }
+    }
+
     /// The path by which a parameter is planned and drawn.
     pub(crate) fn full_path(&self, segments: &[String]) -> String {
-        let mut path = segments.join(".");
-        if !self.prefix.is_empty() {
-            path = format!("{}.{path}", self.prefix);
-        }
+        let mut path = self.prefixed(segments);
         for (from, to) in &self.aliases {
             let rest = path.strip_prefix(from.as_str());
             if let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with('.')) {

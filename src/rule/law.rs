@@ -90,12 +90,34 @@ impl Law {
             Init::Keep => Law::Keep,
         };
         // A range that factors have closed is a constant.
+        if law.reach() > f64::from(f32::MAX) {
+            return Err(param.error(
+                ErrorKind::InvalidValue,
+                format!("with all factors the values reach {:e}", law.reach()),
+                "use numbers that fit f32",
+            ));
+        }
         Ok(match law {
             Law::Draw(Distribution::Uniform { low, high }) if low == high => Law::Constant(low),
             Law::Draw(Distribution::Normal { mean, std: 0.0 }) => Law::Constant(mean),
             Law::Draw(Distribution::TruncatedNormal { mean, std: 0.0, .. }) => Law::Constant(mean),
             law => law,
         })
+    }
+
+    /// The largest magnitude that a value can have; NaN where no formula tells it.
+    pub(crate) fn reach(&self) -> f64 {
+        match self {
+            Law::Constant(value) => value.abs(),
+            // No normal lies beyond 7 sigmas.
+            Law::Draw(Distribution::Normal { mean, std }) => mean.abs() + 7.0 * std,
+            Law::Draw(Distribution::TruncatedNormal { mean, std, low, high, .. }) => {
+                mean.abs() + std * low.abs().max(high.abs()).min(13.0)
+            }
+            Law::Draw(Distribution::Uniform { low, high }) => low.abs().max(high.abs()),
+            Law::Orthogonal { gain, .. } => gain.abs(),
+            Law::Keep | Law::Fill { .. } => f64::NAN,
+        }
     }
 
     /// Standard deviation of the values; 0 for a constant, NaN where no formula tells it (kept and filled parameters).

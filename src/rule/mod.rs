@@ -123,8 +123,8 @@ impl Rule {
             if !param.role().is_table() || row >= rows {
                 return Err(param.error(
                     ErrorKind::Shape,
-                    format!("row {row} is to be 0, and the parameter is no table with such a row"),
-                    format!("give a row below {rows} of a table"),
+                    format!("row {row} is to be 0, and the parameter with the role {} has {rows} rows", param.role()),
+                    "give a row of the table of token vectors, counted from 0",
                 ));
             }
         }

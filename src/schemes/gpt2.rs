@@ -90,15 +90,16 @@ impl Initializer for NeutralNorm {
 pub struct Gpt2 {
     /// Std of matrices and tables.
     pub std: f64,
-    /// Std of the table of learned positions.
-    pub position_std: f64,
+    /// Std of the table of learned positions, where it is not that of the other tables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub position_std: Option<f64>,
     /// Depth rule of the projections that write into the residual stream.
     pub depth: Depth,
 }
 
 impl Default for Gpt2 {
     fn default() -> Self {
-        Self { std: 0.02, position_std: 0.02, depth: Depth::total() }
+        Self { std: 0.02, position_std: None, depth: Depth::total() }
     }
 }
 
@@ -110,12 +111,12 @@ impl Gpt2 {
 
     /// As in the code that OpenAI released (`src/model.py`): no depth scaling, positions `N(0, 0.01)`.
     pub fn released() -> Self {
-        Self { std: 0.02, position_std: 0.01, depth: Depth::none() }
+        Self { std: 0.02, position_std: Some(0.01), depth: Depth::none() }
     }
 
     /// With another std for every matrix and table, positions included.
     pub fn with_std(self, std: f64) -> Self {
-        Self { std, position_std: std, ..self }
+        Self { std, position_std: None, ..self }
     }
 
     /// With another depth rule; [`Depth::none`] for none.
@@ -127,7 +128,7 @@ impl Gpt2 {
 impl Initializer for Gpt2 {
     fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
         let base = Gpt2Normal { std: self.std }
-            .with(Role::PositionEmbedding, Init::normal(self.position_std))
+            .with(Role::PositionEmbedding, Init::normal(self.position_std.unwrap_or(self.std)))
             .or(NeutralNorm::new());
         base.depth_scaled(self.depth.clone()).rule(param)
     }

@@ -52,8 +52,8 @@ impl Activation {
     /// `E f(x) f(y)` for a bivariate normal (x, y) with variances `q` and covariance `c`, of the
     /// nonlinearity without the gate. `kernel(q, q)` is `E f(x)^2` and `kernel(q, 0)` is `(E f(x))^2`.
     ///
-    /// Closed forms: ReLU and its square from the arc-cosine kernels (Cho and Saul 2009), GELU by Stein's lemma
-    /// (docs/theory.md). SiLU is integrated numerically. GELU's tanh approximation is taken for the
+    /// Closed forms: ReLU and its square from the arc-cosine kernels (Cho and Saul 2009), GELU by Stein's lemma.
+    /// SiLU is integrated numerically. GELU's tanh approximation is taken for the
     /// exact one, which is right to 0.03 %.
     pub fn kernel(self, q: f64, c: f64) -> f64 {
         if q <= 0.0 {

@@ -7,6 +7,8 @@ use burn::tensor::{Int, Tensor};
 use super::{Batch, Point, Probe, Reading, Site, StepZero};
 use crate::{Error, ErrorKind};
 
+/// Beyond this a logit says no more than that something is broken.
+const LARGEST_LOGIT: f64 = 1e6;
 /// How many standard deviations the own-token logit must stand out to count as the sign of a tied head.
 const STANDS_OUT: f64 = 4.0;
 
@@ -17,7 +19,8 @@ const STANDS_OUT: f64 = 4.0;
 /// in f64 by log-sum-exp. Switch dropout off by running on a device without autodiff.
 ///
 /// # Errors
-/// Tokens and targets of different shapes, or none; a token or target outside of the vocabulary;
+/// Tokens and targets of different shapes, or none; a token or target outside of the vocabulary (where the batch states it, before
+/// the forward pass is run);
 /// logits of another shape; a value that is not finite, with the first point where one is seen.
 ///
 /// ```no_run
@@ -47,6 +50,19 @@ where
         ));
     }
 
+    // What is known to be wrong before the forward pass must not reach it.
+    let outside = |vocab: u64| {
+        let all = [("token", &tokens), ("target", &targets)];
+        let bad = |&value: &i64| value < 0 || value as u64 >= vocab;
+        all.into_iter().find_map(|(name, values)| values.iter().copied().find(bad).map(|value| (name, value)))
+    };
+    if let Some((name, bad)) = outside(batch.vocab.unwrap_or(u64::MAX)) {
+        return Err(failed(
+            format!("{name} {bad} is outside of the vocabulary"),
+            "use tokens from 0 to below the vocabulary",
+        ));
+    }
+
     let mut stream = Stream::default();
     let mut listener = |point: Point, value: &Tensor<3>| stream.hear(point, value);
     let logits = forward(batch.tokens.clone(), &mut Probe::new(&mut listener));
@@ -68,10 +84,8 @@ where
             "use a vocabulary from 2 to the number of logits",
         ));
     }
-    for (name, values) in [("token", &tokens), ("target", &targets)] {
-        if let Some(bad) = values.iter().find(|&&value| value < 0 || value as u64 >= vocab) {
-            return Err(failed(format!("{name} {bad} is outside of the vocabulary of {vocab}"), ""));
-        }
+    if let Some((name, bad)) = outside(vocab) {
+        return Err(failed(format!("{name} {bad} is outside of the vocabulary of {vocab}"), ""));
     }
 
     let mut sums = Sums::default();
@@ -149,6 +163,9 @@ impl Sums {
             return Err(failed(format!("logit {i} is {z}"), todo));
         }
         let max = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        if max > LARGEST_LOGIT {
+            return Err(failed(format!("a logit is {max:e}"), "look at the scale of the table that makes the logits"));
+        }
         let (mut sum, mut weighted, mut padding) = (0.0, 0.0, 0.0);
         for (i, &z) in row.iter().enumerate() {
             let z = f64::from(z) - max;
@@ -293,7 +310,20 @@ mod tests {
         let good = || batch([[0, 1, 2]], [[1, 2, 3]]);
         let message = |batch: Batch, row: [f32; 4]| step_zero(&batch, |_, _| logits([row; 3])).unwrap_err().to_string();
         assert_eq!(message(batch([[0, 1, 9]], [[1, 2, 3]]), [0.0; 4]), "token 9 is outside of the vocabulary of 4");
-        assert_eq!(message(batch([[0, 1, 2]], [[1, -1, 3]]), [0.0; 4]), "target -1 is outside of the vocabulary of 4");
+        assert_eq!(
+            message(batch([[0, 1, 2]], [[1, -1, 3]]), [0.0; 4]),
+            "target -1 is outside of the vocabulary; use tokens from 0 to below the vocabulary"
+        );
+        let unread = |_: Tensor<2, Int>, _: &mut Probe<'_>| -> Tensor<3> { panic!("the forward pass ran") };
+        let known = step_zero(&batch([[0, 1, 9]], [[1, 2, 3]]).with_vocab(4), unread).unwrap_err();
+        assert_eq!(
+            known.to_string(),
+            "token 9 is outside of the vocabulary; use tokens from 0 to below the vocabulary"
+        );
+        assert_eq!(
+            message(good(), [1e30, 0.0, 0.0, 0.0]),
+            "a logit is 1.0000000150474662e30; look at the scale of the table that makes the logits"
+        );
         assert_eq!(
             message(good(), [0.0, f32::NAN, 0.0, 0.0]),
             "logit 1 is NaN; look at the first point of the stream that is not finite"

@@ -2,8 +2,8 @@
 //!
 //! Two numbers stand for the vectors at all positions: their second moment and what two positions have in
 //! common. Positions do become alike (every MLP adds the same mean to all, attention averages them), and a theory
-//! without the second number is wrong by a third at depth. docs/theory.md has the derivation and the
-//! full kernel over pairs of positions, from which these means differ by at most 7 %.
+//! without the second number is wrong by a third at depth. From the full kernel over pairs of positions these means
+//! differ by at most 7 %.
 
 use super::Activation;
 

@@ -6,6 +6,11 @@ use super::moments::{Linear, Moments};
 use super::{Activation, LogitLaw, Own, Reading, Site, StepZero};
 use crate::{Entry, Error, ErrorKind, Plan, Role};
 
+/// Longest sequence that is summed over.
+const LONGEST: u64 = 10_000_000;
+/// Largest `fan_in * variance` of a matrix in the blocks.
+const MOST_GROWTH: f64 = 1e4;
+
 /// What a plan cannot show of a Pre-Norm decoder: the parts without parameters, and the tokens.
 ///
 /// [`TransformerConfig::architecture`](crate::reference::TransformerConfig::architecture) gives that of the reference model.
@@ -60,8 +65,11 @@ impl Architecture {
 
     fn check(&self) -> Result<(), Error> {
         let probability = |p: Option<f64>| p.is_none_or(|p| (0.0..=1.0).contains(&p));
-        if self.length == 0 {
-            return Err(Error::config("the sequences have no tokens", "use a length of 1 or more"));
+        if self.length == 0 || self.length > LONGEST {
+            return Err(Error::config(
+                format!("the sequences have {} tokens", self.length),
+                format!("use a length from 1 to {LONGEST}"),
+            ));
         }
         if !(self.norm_epsilon >= 0.0 && self.norm_epsilon.is_finite()) {
             return Err(Error::config(format!("norm epsilon is {}", self.norm_epsilon), "use 0 or more"));
@@ -71,6 +79,34 @@ impl Architecture {
         }
         if self.vocab.is_some_and(|vocab| vocab < 2) {
             return Err(Error::config("the vocabulary has fewer than two tokens", "use 2 or more"));
+        }
+        Ok(())
+    }
+}
+
+impl Architecture {
+    /// Whether the plan is one of such a model.
+    fn fits(&self, plan: &Plan) -> Result<(), Error> {
+        let has = |role: Role| plan.iter().any(|entry| entry.spec().role() == role);
+        if self.tied && has(Role::OutputHead) {
+            return Err(Error::config(
+                "the plan has a head of its own, and the architecture is tied",
+                "set tied to false",
+            ));
+        }
+        if !self.activation.is_gated() && has(Role::MlpGate) {
+            return Err(Error::config(
+                "the plan has a gate in its MLPs, and the activation has none",
+                "use a gated activation such as SwiGlu",
+            ));
+        }
+        let asks = |entry: &&Entry| entry.rule().forward != 1.0 || entry.rule().needs.is_some();
+        if let Some(entry) = plan.iter().find(asks) {
+            return Err(entry.spec().error(
+                ErrorKind::Config,
+                "the scheme asks for more of the forward pass than the plain decoder that predict knows",
+                "measure the model instead",
+            ));
         }
         Ok(())
     }
@@ -89,7 +125,7 @@ impl Plan {
 /// branch, exactly in expectation. A branch's own moment follows from the weights' variances and fans, the
 /// nonlinearity's kernel and the correlation between positions, which is tracked as a mean over pairs. The logits have variance
 /// `d sigma^2 v/(v + eps)`; with a tied head the own-token logit is `d sigma^2 / sqrt(v + eps)`. Against simulations of GPT-2
-/// the stream is right within 7 %, always low (docs/theory.md).
+/// the stream is right within 7 %, always low.
 ///
 /// Assumes gains of 1. Biases count with the variance that the plan gives them.
 ///
@@ -97,10 +133,17 @@ impl Plan {
 /// A plan without the roles of a plain decoder, or with several of one role in a layer; an architecture out of range.
 pub fn predict(plan: &Plan, architecture: &Architecture) -> Result<StepZero, Error> {
     architecture.check()?;
+    architecture.fits(plan)?;
     let tree = Tree { plan };
     let (table, [rows, d_model]) = tree.embedding()?;
     let positions = tree.positions()?;
     let vocab = architecture.vocab.unwrap_or(rows);
+    if vocab < 2 || vocab > rows {
+        return Err(Error::config(
+            format!("the vocabulary is {vocab} and the table has {rows} rows"),
+            "use a vocabulary from 2 to the rows of the table",
+        ));
+    }
     let collision = architecture.collision.unwrap_or(1.0 / vocab as f64);
     let layers = tree.layers(architecture.activation)?;
     let epsilon = architecture.norm_epsilon;
@@ -235,11 +278,16 @@ impl Tree<'_> {
             ));
         }
         let bias = entry.spec().path().strip_suffix("weight").and_then(|stem| self.plan.get(&format!("{stem}bias")));
-        Ok(Linear {
-            fan_in: entry.spec().fans()?.fan_in as f64,
-            variance: variance(entry)?,
-            bias_variance: bias.map_or(Ok(0.0), variance)?,
-        })
+        let fan_in = entry.spec().fans()?.fan_in as f64;
+        let growth = fan_in * variance(entry)?;
+        if growth > MOST_GROWTH {
+            return Err(entry.spec().error(
+                ErrorKind::Config,
+                format!("it multiplies variances by {growth:.0}, where the theory says nothing"),
+                "use a smaller std",
+            ));
+        }
+        Ok(Linear { fan_in, variance: variance(entry)?, bias_variance: bias.map_or(Ok(0.0), variance)? })
     }
 }
 

@@ -211,7 +211,8 @@ fn padding_row() {
     let error = setup.plan(&table(), &scheme().padding_row(10)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "0.weight [10, 16]: row 10 is to be 0, and the parameter is no table with such a row; give a row below 10 of a table"
+        "0.weight [10, 16]: row 10 is to be 0, and the parameter with the role token_embedding has 10 rows; \
+         give a row of the table of token vectors, counted from 0"
     );
 }
 
@@ -238,4 +239,72 @@ fn one_path_each() {
     let model = vec![LinearConfig::new(4, 4).init(&device()), LinearConfig::new(4, 4).init(&device())];
     let error = Setup::new().alias("1", "0").plan(&model, &Xavier::normal()).unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::Config, Some("0.weight")));
+}
+
+/// A packed parameter is started as a whole: no block of it is kept, or selected, on its own.
+#[test]
+fn blocks_are_not_started_alone() {
+    let model = NanoGpt::new(2, 32, 50, 8, &device());
+    let error = model.plan(&Gpt2::new().with(Role::Key, Init::Keep)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "transformer.h.0.attn.c_attn.weight [32, 96]: one block of the packed parameter is kept while another is drawn; \
+         keep all of its blocks or none"
+    );
+    let error = model.clone().initialize_only(Role::Query, &Gpt2::new(), 1).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "transformer.h.0.attn.c_attn.weight [32, 96]: the role query selects a block of a packed parameter, which is started \
+         as a whole; select it by its path: \"transformer.h.0.attn.c_attn.weight\""
+    );
+    assert!(model.initialize_only("**.c_attn.weight", &Gpt2::new(), 1).is_ok());
+}
+
+/// Layers that are clones of one would all start alike, and only one of them would train.
+#[test]
+fn cloned_layers() {
+    let block = crate::trees::NanoBlock::new(32, &device());
+    let error = vec![block.clone(), block].plan(&Gpt2::new()).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Config, Some("0.ln_1.gamma")));
+}
+
+/// Lists that may be one stream are counted apart, and the plan says so.
+#[test]
+fn split_streams_are_warned_about() {
+    let blocks = || (0..2).map(|_| crate::trees::NanoBlock::new(32, &device())).collect::<Vec<_>>();
+    let plan = vec![blocks(), blocks()].plan(&Gpt2::new()).unwrap();
+    assert!(
+        plan.warnings()[0].starts_with("\"0\", \"1\" are taken as residual streams of their own"),
+        "{:?}",
+        plan.warnings()
+    );
+    let place = burn_init::StackPlace::layers(4).branches(8);
+    let setup = Setup::new().stack("0", place).stack("1", place.first_layer(2));
+    let told = setup.plan(&vec![blocks(), blocks()], &Gpt2::new()).unwrap();
+    assert_eq!(told.get("1.2.mlp.c_proj.weight").unwrap().std(), 0.02 / 8f64.sqrt());
+}
+
+/// Numbers that no float holds are found before anything is drawn.
+#[test]
+fn values_in_range() {
+    use burn_init::{Dtype, Factor, FactorKind, Rule, StackPlace};
+    let linear = || LinearConfig::new(4, 4).init(&device());
+    let huge = Factor { kind: FactorKind::Other, value: 1e300, because: "1e300".into() };
+    let scheme = from_fn(move |_| Rule::from(Init::normal(0.02)).scaled(huge.clone()));
+    assert_eq!(linear().plan(&scheme).unwrap_err().kind(), ErrorKind::InvalidValue);
+    let large = from_fn(|_| Init::constant(1e6));
+    assert!(linear().initialize(&large, 1).is_ok());
+    let error = Setup::new().dtype(Dtype::F16).initialize(linear(), &large, 1).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::Config), "{error}");
+    let model = NanoGpt::new(2, 32, 50, 8, &device());
+    for place in [StackPlace::layers(u64::MAX), StackPlace::layers(u64::MAX).first_layer(u64::MAX - 1)] {
+        let error = Setup::new().stack("**", place).plan(&model, &Gpt2::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidValue);
+    }
+    let few = Setup::new().stack("**", StackPlace::layers(2).branches(1)).plan(&model, &Gpt2::new());
+    assert_eq!(few.unwrap_err().kind(), ErrorKind::InvalidValue);
+    let packed = Setup::new().packed("weight", [(Role::Query, u64::MAX), (Role::Key, 2)]);
+    assert_eq!(packed.plan(&linear(), &Xavier::normal()).unwrap_err().kind(), ErrorKind::Shape);
+    let alias = Setup::new().alias("no_such", "x");
+    assert_eq!(alias.plan(&linear(), &Xavier::normal()).unwrap_err().kind(), ErrorKind::Unmatched);
 }

@@ -117,7 +117,7 @@ fn shapes_and_layouts() {
     assert!(told.plan(&packed, &Xavier::normal()).is_ok());
     assert_text(
         told.clone().packed("qkv", [(Role::Query, 8), (Role::Key, 4)]).plan(&packed, &Xavier::normal()),
-        "qkv [8, 24]: the blocks have 12 output columns together, the weight has 24; \
+        "qkv [8, 24]: the blocks have [8, 4] output columns, and the weight has 24; \
          give their widths: .packed(\"qkv\", [(Role::Query, …), (Role::Key, …)])",
     );
 }

@@ -186,9 +186,8 @@ fn the_fresh_model() {
     let norm = &model.norm_final;
     let x = Tensor::<2>::random([4, 32], burn::tensor::Distribution::Default, &device());
     let together = norm.forward(x.clone()).into_data().try_to_vec::<f32>().unwrap();
-    let alone: Vec<f32> = (0..4)
-        .flat_map(|i| norm.forward(x.clone().narrow(0, i, 1)).into_data().try_to_vec::<f32>().unwrap())
-        .collect();
+    let alone: Vec<f32> =
+        (0..4).flat_map(|i| norm.forward(x.clone().narrow(0, i, 1)).into_data().try_to_vec::<f32>().unwrap()).collect();
     approx::assert_abs_diff_eq!(together.as_slice(), alone.as_slice(), epsilon = 1e-6);
 }
 
