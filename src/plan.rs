@@ -228,8 +228,11 @@ impl<'a> IntoIterator for &'a Plan {
     }
 }
 
+/// The site that decides for a `Param`, and the other paths that hold it.
+type Owner<'a> = (&'a Site, Vec<String>);
+
 /// Groups the sites that hold one `Param`: the one whose role decides, with the paths of the others.
-fn owners(sites: &[Site]) -> Result<(Vec<(&Site, Vec<String>)>, Vec<String>), Error> {
+fn owners(sites: &[Site]) -> Result<(Vec<Owner<'_>>, Vec<String>), Error> {
     let mut groups: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (i, site) in sites.iter().enumerate() {
         groups.entry(site.specs[0].id.0).or_default().push(i);
