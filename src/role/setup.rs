@@ -178,6 +178,9 @@ impl Setup {
     }
 
     /// Says how the matching weights are stored.
+    ///
+    /// A struct of your own that is called `Linear`, too, and stores `[d_out, d_in]` is told by its bias or by the width of the
+    /// stream; without either nothing shows it, and this line is needed.
     pub fn layout(mut self, pattern: impl Into<String>, layout: Layout) -> Self {
         self.layouts.push((Pattern::new(pattern), layout));
         self

@@ -58,6 +58,23 @@ fn packed_blocks() {
     assert!(error.to_string().contains(".packed(\"qkv.weight\", [(Role::Query, …)"), "{error}");
 }
 
+#[derive(Module, Debug)]
+struct Gated {
+    gate_up_proj: Linear,
+}
+
+/// Fused gate and up projections are two matrices side by side.
+#[test]
+fn packed_gate_and_up() {
+    let model = Gated { gate_up_proj: LinearConfig::new(64, 352).with_bias(false).init(&device()) };
+    let plan = model.plan(&Xavier::normal()).unwrap();
+    let blocks = plan.blocks("gate_up_proj.weight");
+    assert_eq!(blocks.iter().map(|entry| entry.spec().role()).collect::<Vec<_>>(), [Role::MlpGate, Role::MlpUp]);
+    for entry in blocks {
+        assert!((entry.std() - (2f64 / (64.0 + 176.0)).sqrt()).abs() < 1e-12);
+    }
+}
+
 /// C22: both layouts of burn's Linear have the same fans and, for one path and seed, the same logical matrix.
 #[test]
 fn transposed_storage() {
