@@ -1,0 +1,399 @@
+//! From the leaves of a module tree to [`ParamSpec`]s: roles, layouts, fans, stacks and branches.
+
+mod blocks;
+mod stacks;
+mod unknown;
+
+pub(crate) use unknown::{Unknown, unknown_roles};
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{
+    Layout, Pattern, Role, Setup,
+    names::{self, Children, Holder, Place, Told},
+    setup::PackedBlock,
+};
+use crate::{
+    error::{Error, ErrorKind},
+    param::{Fans, Identity, ParamSpec, Stack},
+};
+use blocks::{fans, reads_or_writes, split};
+use stacks::{StackDraft, list_of};
+
+/// A parameter as the tree shows it.
+#[derive(Debug, Clone)]
+pub(crate) struct Leaf {
+    pub segments: Vec<String>,
+    /// For each segment the type of the container that it stands in.
+    pub containers: Vec<String>,
+    pub id: u64,
+    /// As burn computes with it: a burn-nn `Linear` is `[d_in, d_out]` in either of its layouts.
+    pub shape: Vec<u64>,
+    pub initialized: bool,
+    pub quantized: bool,
+}
+
+/// A leaf with all that is known about it.
+#[derive(Debug, Clone)]
+pub(crate) struct Site {
+    /// Its place among the leaves.
+    pub leaf: usize,
+    /// One spec, or one for each block.
+    pub specs: Vec<ParamSpec>,
+    /// Whether the tensor holds the transpose of the spec's shape.
+    pub transposed: bool,
+    /// Whether it holds packed integers, so that it can be kept but not drawn.
+    pub quantized: bool,
+}
+
+/// All leaves, resolved.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sites {
+    pub known: Vec<Site>,
+    pub unknown: Vec<Unknown>,
+    pub warnings: Vec<String>,
+}
+
+/// What is known about a leaf while the tree is being read.
+struct Draft {
+    role: Option<Role>,
+    packed: Option<Vec<PackedBlock>>,
+    holder: Holder,
+    layout: Option<Layout>,
+    /// Number of leading segments of the list of layers, and the index in it.
+    layer: Option<(usize, u64)>,
+}
+
+pub(crate) fn resolve(leaves: &[Leaf], setup: &Setup) -> Result<Sites, Error> {
+    let mut tree = Reader::new(leaves, setup);
+    tree.tell_roles()?;
+    tree.find_stacks();
+    tree.settle_plain_linears();
+    tree.check_setup()?;
+    tree.finish()
+}
+
+struct Reader<'a> {
+    leaves: &'a [Leaf],
+    setup: &'a Setup,
+    /// Paths with prefix and alias, before a stage's layers are counted on.
+    paths: Vec<String>,
+    drafts: Vec<Draft>,
+    children: Children<'a>,
+    stacks: BTreeMap<String, StackDraft>,
+    warnings: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(leaves: &'a [Leaf], setup: &'a Setup) -> Self {
+        let mut children = Children::new();
+        for leaf in leaves {
+            for (i, segment) in leaf.segments.iter().enumerate() {
+                children.entry(leaf.segments[..i].join(".")).or_default().insert(segment);
+            }
+        }
+        Self {
+            leaves,
+            setup,
+            paths: leaves.iter().map(|leaf| setup.full_path(&leaf.segments)).collect(),
+            drafts: Vec::with_capacity(leaves.len()),
+            children,
+            stacks: BTreeMap::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    fn tell_roles(&mut self) -> Result<(), Error> {
+        for (index, leaf) in self.leaves.iter().enumerate() {
+            let path = &self.paths[index];
+            let field = leaf.segments.last().map_or("", String::as_str);
+            let container = leaf.containers.last().map_or("", String::as_str);
+            let holder = names::holder(container, field, leaf.shape.len());
+            let said = last_match(&self.setup.roles, path);
+            let layout = last_match(&self.setup.layouts, path);
+            let packed = self.setup.packed.iter().rev().find(|packing| packing.pattern.matches(path));
+            let told = match (said, packed) {
+                (_, Some(packing)) => (None, Some(packing.blocks.clone())),
+                (Some(role), None) => (Some(role), None),
+                (None, None) => match self.place(index, holder).told() {
+                    Some(Told::Role(role)) => (Some(role), None),
+                    Some(Told::Packed(roles)) => (None, Some(roles.iter().map(|&role| role.into()).collect())),
+                    None => (None, None),
+                },
+            };
+            self.drafts.push(Draft { role: told.0, packed: told.1, holder, layout, layer: None });
+        }
+        Ok(())
+    }
+
+    fn place(&self, index: usize, holder: Holder) -> Place<'_> {
+        let leaf = &self.leaves[index];
+        Place {
+            segments: &leaf.segments,
+            containers: &leaf.containers,
+            holder,
+            rank: leaf.shape.len(),
+            in_list: list_of(leaf, leaf.segments.len()).is_some(),
+            children: &self.children,
+            in_sequence: self.in_sequence(index),
+        }
+    }
+
+    /// For `mlp.2.weight`: the position of the linear among those of the sequence, and their number.
+    fn in_sequence(&self, index: usize) -> Option<(usize, usize)> {
+        let leaf = &self.leaves[index];
+        let at = leaf.segments.len().checked_sub(2)?;
+        if !is_list(&leaf.containers[at]) {
+            return None;
+        }
+        let mut linears: Vec<u64> = self
+            .leaves
+            .iter()
+            .filter(|other| {
+                other.segments.len() == leaf.segments.len()
+                    && other.segments[..at] == leaf.segments[..at]
+                    && other.segments[at + 1] == "weight"
+                    && other.shape.len() == 2
+            })
+            .filter_map(|other| other.segments[at].parse().ok())
+            .collect();
+        linears.sort_unstable();
+        let own: u64 = leaf.segments[at].parse().ok()?;
+        Some((linears.iter().position(|&i| i == own)?, linears.len()))
+    }
+
+    /// A burn-nn `Linear` outside of every list of layers plays no part in a residual stream, whatever its name; it is the head if
+    /// it maps back to the vocabulary of the token table.
+    fn settle_plain_linears(&mut self) {
+        let tables: Vec<&[u64]> = (self.drafts.iter().zip(self.leaves))
+            .filter(|(draft, _)| draft.role == Some(Role::TokenEmbedding))
+            .map(|(_, leaf)| leaf.shape.as_slice())
+            .collect();
+        let is_head = |shape: &[u64]| {
+            let [d, vocab] = *shape else { return false };
+            d != vocab && tables.contains(&[vocab, d].as_slice())
+        };
+        for (index, leaf) in self.leaves.iter().enumerate() {
+            let draft = &mut self.drafts[index];
+            let plain = draft.holder == Holder::Linear && draft.layer.is_none();
+            if draft.role.is_none() && draft.packed.is_none() && plain && list_of(leaf, leaf.segments.len()).is_none() {
+                draft.role = Some(if is_head(&leaf.shape) { Role::OutputHead } else { Role::Linear });
+            }
+        }
+    }
+
+    /// A line of the setup that matches nothing is a mistake.
+    fn check_setup(&self) -> Result<(), Error> {
+        let unmatched = |method: &str, pattern: &Pattern, what: &str| {
+            Error::new(
+                ErrorKind::Unmatched,
+                format!(".{method}({pattern}, …) matches no {what}"),
+                format!("paths look like {}", self.paths.first().map_or("(the tree is empty)", String::as_str)),
+            )
+        };
+        let on_paths = |method: &str, pattern: &Pattern| match self.paths.iter().any(|path| pattern.matches(path)) {
+            true => Ok(()),
+            false => Err(unmatched(method, pattern, "parameter")),
+        };
+        self.setup.roles.iter().try_for_each(|(pattern, _)| on_paths("role", pattern))?;
+        self.setup.layouts.iter().try_for_each(|(pattern, _)| on_paths("layout", pattern))?;
+        self.setup.heads.iter().try_for_each(|(pattern, _)| on_paths("heads", pattern))?;
+        self.setup.packed.iter().try_for_each(|packing| on_paths("packed", &packing.pattern))?;
+        for (from, _) in &self.setup.aliases {
+            let begins = |leaf: &Leaf| {
+                let path = self.setup.prefixed(&leaf.segments);
+                path.strip_prefix(from.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            };
+            if !self.leaves.iter().any(begins) {
+                return Err(unmatched("alias", &Pattern::new(from.as_str()), "parameter"));
+            }
+        }
+        for (pattern, place) in &self.setup.stacks {
+            if !self.stacks.values().any(|stack| pattern.matches(&stack.path)) {
+                return Err(unmatched(
+                    "stack",
+                    pattern,
+                    "list of layers with projections that write into a residual stream",
+                ));
+            }
+            const MOST: u64 = 1 << 40;
+            if place.layers > MOST || place.branches.is_some_and(|branches| branches > MOST) {
+                return Err(Error::new(
+                    ErrorKind::InvalidValue,
+                    format!(".stack({pattern}, …) has {} layers", place.layers),
+                    "state no more than 2^40 layers and additions",
+                ));
+            }
+            if place.layers == 0 || place.first_layer >= place.layers {
+                return Err(Error::new(
+                    ErrorKind::InvalidValue,
+                    format!(
+                        ".stack({pattern}, …) has {} layers and begins at layer {}",
+                        place.layers, place.first_layer
+                    ),
+                    "begin at a layer below their number",
+                ));
+            }
+        }
+        for pattern in &self.setup.parallel {
+            let layers = self
+                .leaves
+                .iter()
+                .flat_map(|leaf| (1..=leaf.segments.len()).map(|n| setup_path(self.setup, &leaf.segments[..n])));
+            if !layers.into_iter().any(|path| pattern.matches(&path)) {
+                return Err(unmatched("parallel", pattern, "layer"));
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Sites, Error> {
+        let stacks = self.stack_facts()?;
+        let mut sites = Sites { warnings: self.warnings.clone(), ..Sites::default() };
+        for index in 0..self.leaves.len() {
+            let draft = &self.drafts[index];
+            let role = match (&draft.packed, draft.role) {
+                (Some(_), _) => Role::Other,
+                (None, Some(role)) => role,
+                (None, None) => {
+                    sites.unknown.push(self.unknown(index));
+                    continue;
+                }
+            };
+            sites.known.push(self.site(index, role, &stacks)?);
+        }
+        self.give_biases_their_weights(&mut sites);
+        Ok(sites)
+    }
+
+    fn site(&self, index: usize, role: Role, stacks: &HashMap<&str, (Stack, &StackDraft)>) -> Result<Site, Error> {
+        let (leaf, draft) = (&self.leaves[index], &self.drafts[index]);
+        let mut segments = leaf.segments.clone();
+        let stack =
+            draft.layer.and_then(|(n, _)| stacks.get(leaf.segments[..n].join(".").as_str()).map(|facts| (n, facts)));
+        let mut layer = draft.layer.map(|(_, layer)| layer);
+        if let Some((n, (_, stack))) = stack {
+            let first = stack.place.map_or(0, |place| place.first_layer);
+            layer = layer.map(|layer| layer + first);
+            if let (Some(layer), true) = (layer, first > 0 && is_list(&leaf.containers[n])) {
+                segments[n] = layer.to_string();
+            }
+        }
+        let path = self.setup.full_path(&segments);
+        let d_model = stack.map(|(_, facts)| facts.0.d_model);
+        let in_out =
+            self.in_out(index, role, d_model).map_err(|e| e.at(path.as_str()).shaped(leaf.shape.as_slice()))?;
+        let transposed = in_out == Some(Layout::OutIn);
+        let mut shape = leaf.shape.clone();
+        if transposed {
+            let rank = shape.len();
+            shape.swap(rank - 1, rank - 2);
+        }
+        let experts = (shape.len() == 3 && reads_or_writes(role) && draft.holder == Holder::Own).then(|| shape[0]);
+        let mut spec = ParamSpec {
+            path: path.clone(),
+            role,
+            fans: fans(role, draft.holder, &shape, in_out.is_some(), experts),
+            shape,
+            weight_role: None,
+            layer,
+            stack: stack.map(|(_, facts)| facts.0),
+            branches_so_far: None,
+            writes: None,
+            block: None,
+            heads: last_match(&self.setup.heads, &path),
+            experts,
+            id: Identity(leaf.id),
+        };
+        match stack {
+            Some((n, (facts, stack))) => self.place_in_stack(index, n, facts, stack, &mut spec),
+            // What stands beside the only stack and has its width, feeds it or reads it.
+            None if stacks.len() == 1 => {
+                spec.stack = stacks.values().map(|facts| facts.0).find(|facts| spec.shape.contains(&facts.d_model));
+            }
+            None => {}
+        }
+        let specs = match &draft.packed {
+            Some(blocks) => split(&spec, blocks, in_out.is_some())?,
+            None => vec![spec],
+        };
+        Ok(Site { leaf: index, specs, transposed, quantized: leaf.quantized })
+    }
+
+    /// How the last two dimensions are stored: told, known for burn-nn's layers, or seen from the width of the stream.
+    fn in_out(&self, index: usize, role: Role, d_model: Option<u64>) -> Result<Option<Layout>, Error> {
+        let (leaf, draft) = (&self.leaves[index], &self.drafts[index]);
+        let rank = leaf.shape.len();
+        let matrix = rank >= 2
+            && (reads_or_writes(role)
+                || draft.packed.is_some()
+                || role == Role::Other
+                || draft.holder == Holder::Linear);
+        if draft.layout.is_some() || !matrix {
+            return Ok(draft.layout.filter(|_| rank >= 2));
+        }
+        let [a, b] = [leaf.shape[rank - 2], leaf.shape[rank - 1]];
+        let writes = role.writes();
+        let seen = d_model.filter(|_| role != Role::Other || draft.packed.is_some()).filter(|_| a != b).and_then(|d| {
+            match (if writes { b } else { a }, if writes { a } else { b }) {
+                (straight, _) if straight == d => Some(Layout::InOut),
+                (_, crossed) if crossed == d => Some(Layout::OutIn),
+                _ => None,
+            }
+        });
+        if draft.holder != Holder::Linear {
+            return Ok(seen.or((a == b && reads_or_writes(role)).then_some(Layout::InOut)));
+        }
+        let bias = self.leaves.iter().find(|other| {
+            other.segments.len() == leaf.segments.len()
+                && other.segments[..leaf.segments.len() - 1] == leaf.segments[..leaf.segments.len() - 1]
+                && other.segments.last().is_some_and(|name| name == "bias")
+        });
+        if bias.is_some_and(|bias| bias.shape != [b]) || (bias.is_none() && seen == Some(Layout::OutIn)) {
+            return Err(Error::new(
+                ErrorKind::Layout,
+                "it stands in a struct named Linear, but does not fit [d_in, d_out] as burn-nn stores it",
+                format!("state how it is stored: .layout(\"{}\", Layout::OutIn)", self.paths[index]),
+            ));
+        }
+        Ok(Some(Layout::InOut))
+    }
+
+    fn give_biases_their_weights(&self, sites: &mut Sites) {
+        let parent = |path: &str| path.rsplit_once('.').map_or(String::new(), |(parent, _)| parent.to_string());
+        let weights: HashMap<String, (Role, Option<Fans>)> = sites
+            .known
+            .iter()
+            .filter(|site| site.specs[0].path.ends_with(".weight") || site.specs[0].path == "weight")
+            .map(|site| {
+                let whole = &site.specs[0];
+                let fans = match site.specs.len() {
+                    1 => whole.fans,
+                    _ => whole.fans.map(|fans| Fans { fan_out: whole.shape.last().copied().unwrap_or(0), ..fans }),
+                };
+                (parent(&whole.path), (whole.role, fans))
+            })
+            .collect();
+        for spec in sites.known.iter_mut().flat_map(|site| &mut site.specs).filter(|spec| spec.role == Role::Bias) {
+            if let Some((role, fans)) = weights.get(&parent(&spec.path)) {
+                spec.weight_role = Some(*role);
+                spec.fans = *fans;
+            }
+        }
+    }
+}
+
+fn last_match<T: Copy>(lines: &[(Pattern, T)], path: &str) -> Option<T> {
+    lines.iter().rev().find(|(pattern, _)| pattern.matches(path)).map(|(_, value)| *value)
+}
+
+fn is_list(container: &str) -> bool {
+    matches!(container, "Vec" | "Array" | "Tuple")
+}
+
+fn setup_path(setup: &Setup, segments: &[String]) -> String {
+    match segments.is_empty() {
+        true => setup.prefix.clone(),
+        false => setup.full_path(segments),
+    }
+}

@@ -1,0 +1,80 @@
+//! Leaves whose role cannot be told, and the lines that settle it.
+
+use super::Reader;
+use crate::{
+    error::{Error, ErrorKind},
+    role::{Role, names::Holder},
+};
+
+/// A leaf whose role cannot be told.
+#[derive(Debug, Clone)]
+pub(crate) struct Unknown {
+    pub leaf: usize,
+    pub path: String,
+    pub shape: Vec<u64>,
+    holder: Holder,
+    suggestion: Role,
+    /// Whether it could write into the stream of a known stack.
+    pub in_stack: bool,
+}
+
+impl Reader<'_> {
+    pub(super) fn unknown(&self, index: usize) -> Unknown {
+        let (leaf, draft) = (&self.leaves[index], &self.drafts[index]);
+        let d_model = draft
+            .layer
+            .and_then(|(n, _)| self.stacks.get(&leaf.segments[..n].join(".")).map(|stack| self.d_model(stack)));
+        let name = leaf.segments.iter().rev().find(|name| *name != "weight").map_or("", String::as_str);
+        let outward = ["out", "proj", "down"].iter().any(|part| name.contains(part)) || name == "o";
+        let suggestion = match (leaf.shape.as_slice(), draft.holder) {
+            (_, Holder::Table) => Role::TokenEmbedding,
+            ([a, b], _) if a == b && outward => Role::AttentionOutput,
+            ([a, b], _) if a > b && (outward || d_model == Some(*b)) => Role::MlpDown,
+            ([a, b], _) if a < b && d_model == Some(*a) => Role::MlpIn,
+            ([_, _], _) => Role::Linear,
+            _ => Role::Other,
+        };
+        Unknown {
+            leaf: index,
+            path: self.paths[index].clone(),
+            shape: leaf.shape.clone(),
+            holder: draft.holder,
+            suggestion,
+            in_stack: draft.layer.is_some() && leaf.shape.len() >= 2,
+        }
+    }
+}
+
+/// One error for all parameters whose role cannot be told, with a line for each.
+pub(crate) fn unknown_roles<'a>(unknown: impl Iterator<Item = &'a Unknown>) -> Option<Error> {
+    let mut unknown = unknown.peekable();
+    let first = (*unknown.peek()?).clone();
+    let mut lines: Vec<(String, Role)> = Vec::new();
+    for one in unknown {
+        let pattern = one
+            .path
+            .split('.')
+            .map(|segment| if segment.bytes().all(|byte| byte.is_ascii_digit()) { "*" } else { segment })
+            .collect::<Vec<_>>()
+            .join(".");
+        if !lines.iter().any(|(known, _)| *known == pattern) {
+            lines.push((pattern, one.suggestion));
+        }
+    }
+    let kind = match first.holder {
+        Holder::Linear => "it is a Linear",
+        Holder::Table => "it is an Embedding",
+        _ => "it is no known layer's",
+    };
+    let lines: Vec<_> = lines.iter().map(|(pattern, role)| format!(".role(\"{pattern}\", Role::{role:?})")).collect();
+    let todo = match lines.as_slice() {
+        [line] => format!("say which part it plays, for example {line}"),
+        lines => format!("say which part each plays, for example\n    {}", lines.join("\n    ")),
+    };
+    let error = Error::new(
+        ErrorKind::UnknownRole,
+        format!("its role cannot be told: {kind}, and its name is not in the tables"),
+        todo,
+    );
+    Some(error.at(first.path).shaped(first.shape))
+}
