@@ -5,6 +5,8 @@ use burn::nn::{Dropout, Linear, RotaryEncoding};
 use burn::tensor::activation::softmax;
 use burn::tensor::{Bool, Tensor};
 
+use crate::step_zero::{Point, Probe, Site};
+
 /// Scaled dot-product attention. `n_kv_heads` key and value heads serve `n_heads` query heads.
 #[derive(Module, Debug)]
 pub struct Attention {
@@ -29,6 +31,18 @@ pub struct Attention {
 impl Attention {
     /// `x` and the result are `[batch, seq, d_model]`; `mask`, `[seq, seq]`, is true where a position must not look.
     pub fn forward(&self, x: Tensor<3>, mask: &Tensor<2, Bool>, rotary: Option<&RotaryEncoding>) -> Tensor<3> {
+        self.forward_with(x, mask, rotary, Site::AttnScores.into(), &mut Probe::silent())
+    }
+
+    /// [`forward`](Self::forward), showing `probe` the scores at `point`.
+    pub fn forward_with(
+        &self,
+        x: Tensor<3>,
+        mask: &Tensor<2, Bool>,
+        rotary: Option<&RotaryEncoding>,
+        point: Point,
+        probe: &mut Probe<'_>,
+    ) -> Tensor<3> {
         let [batch, length, d_model] = x.dims();
         let d_head = d_model / self.n_heads;
         let rotate = |heads: Tensor<4>| match rotary {
@@ -42,6 +56,9 @@ impl Attention {
 
         let scores = query.matmul(key.transpose()) / (d_head as f64).sqrt();
         let scores = scores.mask_fill(mask.clone().unsqueeze::<4>(), f32::NEG_INFINITY);
+        if probe.is_listening() {
+            probe.show(point, &scores.clone().reshape([batch * self.n_heads, length, length]));
+        }
         let weights = self.weights_dropout.forward(softmax(scores, 3));
         let mixed = weights.matmul(value).swap_dims(1, 2).reshape([batch, length, d_model]);
         self.dropout.forward(self.output.forward(mixed))

@@ -32,15 +32,13 @@ impl Block {
         layer: u64,
         probe: &mut Probe<'_>,
     ) -> Tensor<3> {
-        probe.show(Site::ResidPre.in_layer(layer), &x);
-        let branch = self.attention.forward(self.norm_1.forward(x.clone()), mask, rotary);
+        let x = probe.pass(Site::ResidPre.in_layer(layer), x);
+        let scores = Site::AttnScores.in_layer(layer);
+        let branch = self.attention.forward_with(self.norm_1.forward(x.clone()), mask, rotary, scores, probe);
         probe.show(Site::AttnOut.in_layer(layer), &branch);
-        let x = x + branch;
-        probe.show(Site::ResidMid.in_layer(layer), &x);
+        let x = probe.pass(Site::ResidMid.in_layer(layer), x + branch);
         let branch = self.mlp.forward(self.norm_2.forward(x.clone()));
         probe.show(Site::MlpOut.in_layer(layer), &branch);
-        let x = x + branch;
-        probe.show(Site::ResidPost.in_layer(layer), &x);
-        x
+        probe.pass(Site::ResidPost.in_layer(layer), x + branch)
     }
 }

@@ -116,8 +116,8 @@ fn the_probe_sees_every_point_in_order() {
     let names: Vec<_> = seen.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(
         names.join(" "),
-        "0.resid_pre 0.attn_out 0.resid_mid 0.mlp_out 0.resid_post \
-         1.resid_pre 1.attn_out 1.resid_mid 1.mlp_out 1.resid_post final_norm logits"
+        "0.resid_pre 0.attn_scores 0.attn_out 0.resid_mid 0.mlp_out 0.resid_post \
+         1.resid_pre 1.attn_scores 1.attn_out 1.resid_mid 1.mlp_out 1.resid_post final_norm logits"
     );
     assert_eq!(seen.last().unwrap().1, 11);
 }

@@ -8,14 +8,19 @@ const RANGE: f64 = 9.0;
 
 /// `E f(z)` for z ~ N(0, 1), where `f` bends on the scale `1 / steepness`.
 pub(super) fn mean(mut f: impl FnMut(f64) -> f64, steepness: f64) -> f64 {
+    let mut sum = 0.0;
+    each(steepness, |z, weight| sum += weight * f(z));
+    sum
+}
+
+/// Each node of that rule with its weight.
+pub(super) fn each(steepness: f64, mut f: impl FnMut(f64, f64)) {
     let (step, count) = grid(steepness);
     let norm = step / (2.0 * std::f64::consts::PI).sqrt();
-    (-count..=count)
-        .map(|i| {
-            let z = i as f64 * step;
-            norm * (-0.5 * z * z).exp() * f(z)
-        })
-        .sum()
+    for i in -count..=count {
+        let z = i as f64 * step;
+        f(z, norm * (-0.5 * z * z).exp());
+    }
 }
 
 /// The step, fine enough for the normal itself and for the function, and the nodes on each side.

@@ -1,10 +1,14 @@
-//! Step zero, measured: one forward pass, looked at in f64 on the host.
+//! Step zero, measured: one forward pass, looked at in f64 on the host, and where there is autodiff one backward pass.
 
 use std::collections::HashMap;
 
-use burn::tensor::{Int, Tensor};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{Gradients, Int, Tensor};
 
-use super::{Batch, Point, Probe, Reading, Site, StepZero};
+use super::listen::Heard;
+use super::probe::Leaves;
+use super::{Batch, Gradient, Probe, StepZero};
 use crate::{Error, ErrorKind};
 
 /// Beyond this a logit says no more than that something is broken.
@@ -15,8 +19,9 @@ const STANDS_OUT: f64 = 4.0;
 /// Runs `forward` once on the batch and says what came out.
 ///
 /// `forward` gets the tokens `[batch, seq]` and a probe, and returns the logits `[batch, seq, vocab]`. It shows
-/// the probe whatever it likes: without that the stream and the branches stay empty. The loss is computed from the logits
-/// in f64 by log-sum-exp. Switch dropout off by running on a device without autodiff.
+/// the probe whatever it likes: without that the stream, the branches and the scores stay empty. The loss is computed from the logits
+/// in f64 by log-sum-exp. On a device with autodiff the mean loss is differentiated as well, and the stream has its gradient wherever the model
+/// calls [`Probe::pass`]; dropout is at work there, so configure it away.
 ///
 /// # Errors
 /// Tokens and targets of different shapes, or none; a token or target outside of the vocabulary (where the batch states it, before
@@ -37,6 +42,62 @@ const STANDS_OUT: f64 = 4.0;
 /// # Ok(()) }
 /// ```
 pub fn step_zero<F>(batch: &Batch, forward: F) -> Result<StepZero, Error>
+where
+    F: FnOnce(Tensor<2, Int>, &mut Probe<'_>) -> Tensor<3>,
+{
+    Ok(run(batch, forward)?.0)
+}
+
+/// [`step_zero`], with the gradient of each parameter of `model` where there is autodiff.
+///
+/// `forward` gets the model, the tokens and a probe: `|model, tokens, probe| model.forward_with(tokens, probe)`, or
+/// `|model, tokens, _| model.forward(tokens)` for a model without probes.
+///
+/// # Errors
+/// Those of [`step_zero`].
+pub fn measure<M, F>(model: &M, batch: &Batch, forward: F) -> Result<StepZero, Error>
+where
+    M: Module,
+    F: FnOnce(&M, Tensor<2, Int>, &mut Probe<'_>) -> Tensor<3>,
+{
+    let (mut result, gradients) = run(batch, |tokens, probe| forward(model, tokens, probe))?;
+    if let Some(gradients) = gradients {
+        let mut collector = Collector { gradients: &gradients, path: Vec::new(), found: Vec::new() };
+        model.visit(&mut collector);
+        result.gradients = collector.found;
+        result.gradients.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+    Ok(result)
+}
+
+/// Reads the gradients of a model's parameters.
+struct Collector<'a> {
+    gradients: &'a Gradients,
+    path: Vec<String>,
+    found: Vec<Gradient>,
+}
+
+impl ModuleVisitor for Collector<'_> {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.into());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if !param.is_require_grad() {
+            return;
+        }
+        let gradient = param.base().grad(self.gradients);
+        let norm = gradient.and_then(|gradient| gradient.try_to_vec_as::<f32>().ok());
+        let norm = norm.map(|values| values.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>().sqrt());
+        self.found.push(Gradient { path: self.path.join("."), norm });
+    }
+}
+
+fn run<F>(batch: &Batch, forward: F) -> Result<(StepZero, Option<Gradients>), Error>
 where
     F: FnOnce(Tensor<2, Int>, &mut Probe<'_>) -> Tensor<3>,
 {
@@ -63,10 +124,17 @@ where
         ));
     }
 
-    let mut stream = Stream::default();
-    let mut listener = |point: Point, value: &Tensor<3>| stream.hear(point, value);
-    let logits = forward(batch.tokens.clone(), &mut Probe::new(&mut listener));
-    if let Some(failure) = stream.failure {
+    let mut heard = Heard::default();
+    let mut leaves = Leaves::new();
+    let logits = {
+        let mut listener = |point, value: &Tensor<3>| heard.listen(point, value);
+        let mut probe = match batch.tokens.device().is_autodiff() {
+            true => Probe::with_leaves(&mut listener, &mut leaves),
+            false => Probe::new(&mut listener),
+        };
+        forward(batch.tokens.clone(), &mut probe)
+    };
+    if let Some(failure) = heard.failure {
         return Err(failure);
     }
 
@@ -93,48 +161,28 @@ where
     for ((row, &token), &target) in values.chunks_exact(width).zip(&tokens).zip(&targets) {
         sums.add(row, vocab as usize, token as usize, target as usize)?;
     }
-    Ok(sums.finish(vocab, &tokens, &targets, stream))
-}
-
-/// Second moments as the probe sees them go by.
-#[derive(Default)]
-struct Stream {
-    d_model: Option<u64>,
-    stream: Vec<Reading>,
-    branches: Vec<Reading>,
-    final_norm: Option<f64>,
-    failure: Option<Error>,
-}
-
-impl Stream {
-    fn hear(&mut self, point: Point, value: &Tensor<3>) {
-        // A block's input is the last one's output.
-        let seen_before = point.site == Site::ResidPre && !self.stream.is_empty();
-        if seen_before || point.site == Site::Logits || self.failure.is_some() {
-            return;
+    let mut result = sums.finish(vocab, &tokens, &targets, heard);
+    let gradients = logits.device().is_autodiff().then(|| backward(logits, batch.targets.clone()));
+    if let Some(gradients) = &gradients {
+        for reading in &mut result.stream {
+            let leaf = leaves.iter().find(|(point, _)| *point == reading.point).map(|(_, leaf)| leaf);
+            reading.gradient = leaf.and_then(|leaf| leaf.grad(gradients)).and_then(|gradient| mean_square(&gradient));
         }
-        let second_moment = match floats(value) {
-            Ok(values) => values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / values.len().max(1) as f64,
-            Err(reason) => {
-                self.failure = Some(failed(format!("{point} cannot be read: {reason}"), ""));
-                return;
-            }
-        };
-        if !second_moment.is_finite() {
-            self.failure = Some(failed(
-                format!("{point} holds a value that is not finite"),
-                "look at the parameters that make it: they hold one, or their scale overflows the dtype",
-            ));
-            return;
-        }
-        let reading = Reading { point, second_moment };
-        match point.site {
-            Site::AttnOut | Site::MlpOut => self.branches.push(reading),
-            Site::FinalNorm => self.final_norm = Some(second_moment),
-            _ => self.stream.push(reading),
-        }
-        self.d_model = Some(value.dims()[2] as u64);
     }
+    Ok((result, gradients))
+}
+
+/// Differentiates the mean cross-entropy.
+fn backward(logits: Tensor<3>, targets: Tensor<2, Int>) -> Gradients {
+    let targets = targets.to_device(&logits.device()).unsqueeze_dim::<3>(2);
+    log_softmax(logits, 2).gather(2, targets).mean().neg().backward()
+}
+
+/// `mean_t |n g_t|^2`, with g_t the gradient of the mean loss by what stands at position t.
+fn mean_square(gradient: &Tensor<3>) -> Option<f64> {
+    let [rows, length, _] = gradient.dims();
+    let values = floats(gradient).ok()?;
+    Some(values.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>() * (rows * length) as f64)
 }
 
 /// Sums over the positions.
@@ -196,7 +244,7 @@ impl Sums {
         Ok(())
     }
 
-    fn finish(self, vocab: u64, tokens: &[i64], targets: &[i64], seen: Stream) -> StepZero {
+    fn finish(self, vocab: u64, tokens: &[i64], targets: &[i64], heard: Heard) -> StepZero {
         let mean = |sum: f64| sum / self.count;
         let logit_std = mean(self.variance).sqrt();
         let own = mean(self.own);
@@ -205,7 +253,7 @@ impl Sums {
         let repeats = tokens.iter().zip(targets).filter(|(token, target)| token == target).count() as f64;
         let mut result = StepZero {
             vocab,
-            d_model: seen.d_model,
+            d_model: heard.d_model,
             loss: mean(self.loss),
             expected_loss: 0.0,
             noise: 3.0 * logit_std * collision(targets).sqrt(),
@@ -216,9 +264,14 @@ impl Sums {
             own_logit: tied.then_some(own),
             own_logit_std: tied.then_some(own_std),
             padding: mean(self.padding),
-            stream: seen.stream,
-            branches: seen.branches,
-            final_norm: seen.final_norm,
+            stream: heard.stream,
+            branches: heard.branches,
+            attention: heard.attention,
+            final_norm: heard.final_norm,
+            gradients: Vec::new(),
+            spread: None,
+            seeds: 1,
+            notes: Vec::new(),
         };
         result.expected_loss = result.law().log_sum_exp() - mean(repeats) * result.own_logit.unwrap_or(0.0);
         result
@@ -239,18 +292,18 @@ fn integers(tensor: &Tensor<2, Int>, name: &str) -> Result<Vec<i64>, Error> {
     tensor.try_to_vec_as::<i64>().map_err(|reason| failed(format!("the {name} cannot be read: {reason}"), ""))
 }
 
-fn floats(tensor: &Tensor<3>) -> Result<Vec<f32>, String> {
+pub(super) fn floats(tensor: &Tensor<3>) -> Result<Vec<f32>, String> {
     tensor.try_to_vec_as::<f32>().map_err(|reason| reason.to_string())
 }
 
-fn failed(found: impl Into<String>, todo: impl Into<String>) -> Error {
+pub(super) fn failed(found: impl Into<String>, todo: impl Into<String>) -> Error {
     Error::new(ErrorKind::Measurement, found, todo)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::step_zero::Verdict;
+    use crate::step_zero::{Reading, Site, Verdict};
     use burn::tensor::{Device, TensorData};
 
     fn batch(tokens: [[i64; 3]; 1], targets: [[i64; 3]; 1]) -> Batch {

@@ -2,9 +2,10 @@
 //!
 //! Both ways fill the same [`StepZero`], so that the two can be laid side by side:
 //!
-//! - [`predict`] follows the second moments of the residual stream through the layers of a [`Plan`](crate::Plan);
-//!   nothing is drawn, allocated or run;
-//! - [`step_zero`] runs one forward pass of any model that can give logits.
+//! - [`predict`] follows second moments, between all pairs of positions, through the layers of a [`Plan`](crate::Plan) and those of the
+//!   gradient back; nothing is drawn, allocated or run;
+//! - [`step_zero`] runs one forward pass of any model that can give logits, and with autodiff one backward pass;
+//!   [`measure`] looks at the parameters, too.
 //!
 //! A fresh model knows nothing, so its loss should be that of guessing, ln V. What it really has is
 //! the loss of logits with some spread s: **ln V + s^2/2**, and with a tied head a little more, because the
@@ -12,24 +13,29 @@
 //! says which.
 
 mod activation;
+mod architecture;
 mod batch;
+mod decoder;
 mod gauss;
+mod kernel;
+mod listen;
 mod logits;
 mod measure;
-mod moments;
 mod predict;
 mod probe;
 mod report;
+mod seeds;
 mod verdict;
 
 use serde::{Deserialize, Serialize};
 
 pub use activation::Activation;
+pub use architecture::Architecture;
 pub use batch::Batch;
-pub use measure::step_zero;
-pub use predict::{Architecture, predict};
+pub use measure::{measure, step_zero};
+pub use predict::predict;
 pub use probe::{Point, Probe, Site};
-pub use report::Beside;
+pub use report::{Beside, Row};
 pub use verdict::{Table, Verdict};
 
 use logits::{LogitLaw, Own};
@@ -48,7 +54,7 @@ pub struct StepZero {
     /// mean of the log-sum-exp for any, with the term of the own-token logit.
     pub expected_loss: f64,
     /// Three standard deviations of `loss - expected_loss` by the choice of targets:
-    /// `3 s sqrt(sum p_i^2)` with p_i the frequencies of the targets. In a prediction, that of an endless batch.
+    /// `3 s sqrt(sum p_i^2)` with p_i the frequencies of the targets in the batch.
     pub noise: f64,
     /// Mean over the positions of `ln sum_i e^(z_i)`.
     pub log_sum_exp: f64,
@@ -68,25 +74,99 @@ pub struct StepZero {
     pub stream: Vec<Reading>,
     /// What each branch adds, 2N readings.
     pub branches: Vec<Reading>,
+    /// The attention of each layer, where it was seen.
+    #[serde(default)]
+    pub attention: Vec<Scores>,
     /// The output of the final norm, about 1.
     pub final_norm: Option<f64>,
+    /// The gradient of each parameter, in a prediction, or measured by [`measure`] with autodiff.
+    #[serde(default)]
+    pub gradients: Vec<Gradient>,
+    /// How far a measurement with one seed strays, in a prediction; over how many seeds it did, in a [`mean`](StepZero::mean) of several.
+    #[serde(default)]
+    pub spread: Option<Spread>,
+    /// Over how many seeds this is a mean.
+    #[serde(default = "one_seed")]
+    pub seeds: u64,
+    /// Where the theory behind a prediction is outside of its range, in words.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
-/// A second moment at one point: the mean of x^2 over batch, positions and features.
+fn one_seed() -> u64 {
+    1
+}
+
+/// Second moments at one point: of the tensor there, and of the gradient of the loss by it.
 ///
-/// In the residual stream of a fresh model the mean is 0 up to O(1/d), so this is its variance, too.
+/// In the residual stream of a fresh model the mean is 0 up to O(1/d), so its second moment is its variance, too.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// Where.
     pub point: Point,
-    /// Mean of the squares.
+    /// The mean of x^2 over batch, positions and features.
     pub second_moment: f64,
+    /// The correlation rho between tokens: the mean over pairs of different positions of a sequence of `x_t . x_u`, over the mean of
+    /// `x_t . x_t`. At 1 all positions hold the same vector.
+    #[serde(default)]
+    pub correlation: Option<f64>,
+    /// The mean over the n positions of the batch of `|n dL/dx_t|^2`, with L the mean loss: what a loss summed over positions sends back to each.
+    /// Of the stream only, and measured only with autodiff, where the model calls [`Probe::pass`].
+    #[serde(default)]
+    pub gradient: Option<f64>,
+    /// Standard deviation of `second_moment` over seeds.
+    #[serde(default)]
+    pub sd: Option<f64>,
+    /// Standard deviation of `gradient` over seeds.
+    #[serde(default)]
+    pub gradient_sd: Option<f64>,
+}
+
+/// The attention scores of one layer.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Scores {
+    /// The layer, counted from 0.
+    pub layer: u64,
+    /// Root mean square of the scores that count, before the softmax.
+    pub std: f64,
+    /// Mean entropy of the attention weights, in nats. Uniform attention has the mean of `ln t`.
+    pub entropy: f64,
+}
+
+/// The gradient of one parameter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Gradient {
+    /// The path of the parameter.
+    pub path: String,
+    /// The L2 norm of the gradient of the mean loss; `None` where the parameter got none.
+    pub norm: Option<f64>,
+}
+
+/// Standard deviations of a measurement with one seed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Of the loss.
+    pub loss: f64,
+    /// Of the log-sum-exp.
+    pub log_sum_exp: f64,
+    /// Of the entropy.
+    pub entropy: f64,
+    /// Of the spread of the logits.
+    pub logit_std: f64,
+    /// Of the mean own-token logit.
+    pub own_logit: f64,
 }
 
 impl StepZero {
     /// ln V, the loss of guessing.
     pub fn ln_vocab(&self) -> f64 {
         (self.vocab as f64).ln()
+    }
+
+    /// `Var(x_2N) / Var(x_0)`: how many times the stream has grown.
+    pub fn growth(&self) -> Option<f64> {
+        let (first, last) = (self.stream.first()?, self.stream.last()?);
+        Some(last.second_moment / first.second_moment)
     }
 
     fn law(&self) -> LogitLaw {

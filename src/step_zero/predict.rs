@@ -1,116 +1,21 @@
 //! Step zero, predicted from a plan.
 
-use serde::{Deserialize, Serialize};
+use super::architecture::Architecture;
+use super::decoder::{Decoder, Layer, Matrix};
+use super::kernel::{Attention, Grid, Kernel};
+use super::{Gradient, LogitLaw, Own, Reading, Scores, Site, Spread, StepZero, gauss};
+use crate::{Error, Plan};
 
-use super::moments::{Linear, Moments};
-use super::{Activation, LogitLaw, Own, Reading, Site, StepZero};
-use crate::{Entry, Error, ErrorKind, Plan, Role};
-
-/// Longest sequence that is summed over.
-const LONGEST: u64 = 10_000_000;
-/// Largest `fan_in * variance` of a matrix in the blocks.
-const MOST_GROWTH: f64 = 1e4;
-
-/// What a plan cannot show of a Pre-Norm decoder: the parts without parameters, and the tokens.
-///
-/// [`TransformerConfig::architecture`](crate::reference::TransformerConfig::architecture) gives that of the reference model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Architecture {
-    /// The nonlinearity of the MLPs.
-    pub activation: Activation,
-    /// What the norms add to the variance.
-    pub norm_epsilon: f64,
-    /// Whether the head is the token embedding.
-    pub tied: bool,
-    /// The length of the sequences, in tokens.
-    pub length: u64,
-    /// The probability that two positions hold the same token: `sum p_i^2`, by default 1/V.
-    pub collision: Option<f64>,
-    /// The probability that a target equals its input token, by default that of a collision.
-    pub repeats: Option<f64>,
-    /// The vocabulary without its padding, by default the rows of the table.
-    pub vocab: Option<u64>,
-}
-
-impl Architecture {
-    /// An architecture that reads uniformly random tokens.
-    pub fn new(activation: Activation, norm_epsilon: f64, tied: bool, length: u64) -> Self {
-        Self { activation, norm_epsilon, tied, length, collision: None, repeats: None, vocab: None }
-    }
-
-    /// Sets the length of the sequences.
-    pub fn with_length(mut self, length: u64) -> Self {
-        self.length = length;
-        self
-    }
-
-    /// Sets the probability that two positions hold the same token.
-    pub fn with_collision(mut self, collision: f64) -> Self {
-        self.collision = Some(collision);
-        self
-    }
-
-    /// Sets the probability that a target equals its input token.
-    pub fn with_repeats(mut self, repeats: f64) -> Self {
-        self.repeats = Some(repeats);
-        self
-    }
-
-    /// Says that only the first `vocab` rows of a padded table are tokens.
-    pub fn with_vocab(mut self, vocab: u64) -> Self {
-        self.vocab = Some(vocab);
-        self
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        let probability = |p: Option<f64>| p.is_none_or(|p| (0.0..=1.0).contains(&p));
-        if self.length == 0 || self.length > LONGEST {
-            return Err(Error::config(
-                format!("the sequences have {} tokens", self.length),
-                format!("use a length from 1 to {LONGEST}"),
-            ));
-        }
-        if !(self.norm_epsilon >= 0.0 && self.norm_epsilon.is_finite()) {
-            return Err(Error::config(format!("norm epsilon is {}", self.norm_epsilon), "use 0 or more"));
-        }
-        if !(probability(self.collision) && probability(self.repeats)) {
-            return Err(Error::config("collision or repeats is not a probability", "use a number from 0 to 1"));
-        }
-        if self.vocab.is_some_and(|vocab| vocab < 2) {
-            return Err(Error::config("the vocabulary has fewer than two tokens", "use 2 or more"));
-        }
-        Ok(())
-    }
-}
-
-impl Architecture {
-    /// Whether the plan is one of such a model.
-    fn fits(&self, plan: &Plan) -> Result<(), Error> {
-        let has = |role: Role| plan.iter().any(|entry| entry.spec().role() == role);
-        if self.tied && has(Role::OutputHead) {
-            return Err(Error::config(
-                "the plan has a head of its own, and the architecture is tied",
-                "set tied to false",
-            ));
-        }
-        if !self.activation.is_gated() && has(Role::MlpGate) {
-            return Err(Error::config(
-                "the plan has a gate in its MLPs, and the activation has none",
-                "use a gated activation such as SwiGlu",
-            ));
-        }
-        let asks = |entry: &&Entry| entry.rule().forward != 1.0 || entry.rule().needs.is_some();
-        if let Some(entry) = plan.iter().find(asks) {
-            return Err(entry.spec().error(
-                ErrorKind::Config,
-                "the scheme asks for more of the forward pass than the plain decoder that predict knows",
-                "measure the model instead",
-            ));
-        }
-        Ok(())
-    }
-}
+/// Scores wider than this concentrate the softmax, which the expansion around uniform attention does not follow.
+const WIDEST_SCORES: f64 = 1.5;
+/// Tokens more alike than this have all but collapsed, and single seeds say little.
+const COLLAPSED: f64 = 0.95;
+/// Below this width the sampling error is larger than what is predicted.
+const NARROW: u64 = 64;
+/// Logits wider than this freeze, and the gradient at the head depends on a handful of them.
+const FREEZING: f64 = 2.5;
+/// Exponents beyond it are certainties.
+const LARGE: f64 = 30.0;
 
 impl Plan {
     /// Predicts step zero; see [`predict`].
@@ -121,22 +26,22 @@ impl Plan {
 
 /// Predicts step zero of a Pre-Norm decoder from its plan: nothing is drawn, allocated or run.
 ///
-/// Each branch ends in an independent matrix of mean 0, so the second moment of the stream is that of the embedding plus that of each
-/// branch, exactly in expectation. A branch's own moment follows from the weights' variances and fans, the
-/// nonlinearity's kernel and the correlation between positions, which is tracked as a mean over pairs. The logits have variance
-/// `d sigma^2 v/(v + eps)`; with a tied head the own-token logit is `d sigma^2 / sqrt(v + eps)`. Against simulations of GPT-2
-/// the stream is right within 7 %, always low.
+/// Each branch ends in an independent matrix of mean 0, so the kernel `K[t][u] = E <x_t, x_u> / d` of the stream is that of the embedding plus that
+/// of each branch, exactly in expectation. A branch's own kernel follows from the weights' variances and fans, the nonlinearity's
+/// kernel and causal averages with softmax weights to second order in the scores. The gradient goes the same way back. The logits have variance
+/// `d sigma^2 v/(v + eps)`; with a tied head the own-token logit is `d sigma^2 / sqrt(v + eps)`. docs/theory.md derives it
+/// and sets it beside measurements.
 ///
-/// Assumes gains of 1. Biases count with the variance that the plan gives them.
+/// Assumes gains of 1. Biases count with the variance that the plan gives them, multipliers of the forward pass as attached. Where a quantity leaves
+/// the range of the theory, [`StepZero::notes`] says so.
 ///
 /// # Errors
 /// A plan without the roles of a plain decoder, or with several of one role in a layer; an architecture out of range.
 pub fn predict(plan: &Plan, architecture: &Architecture) -> Result<StepZero, Error> {
     architecture.check()?;
     architecture.fits(plan)?;
-    let tree = Tree { plan };
-    let (table, [rows, d_model]) = tree.embedding()?;
-    let positions = tree.positions()?;
+    let decoder = Decoder::read(plan, architecture.activation, architecture.tied)?;
+    let rows = decoder.token.rows;
     let vocab = architecture.vocab.unwrap_or(rows);
     if vocab < 2 || vocab > rows {
         return Err(Error::config(
@@ -144,171 +49,404 @@ pub fn predict(plan: &Plan, architecture: &Architecture) -> Result<StepZero, Err
             "use a vocabulary from 2 to the rows of the table",
         ));
     }
-    let collision = architecture.collision.unwrap_or(1.0 / vocab as f64);
-    let layers = tree.layers(architecture.activation)?;
-    let epsilon = architecture.norm_epsilon;
-
-    let mut x = Moments { own: table + positions, shared: table * collision };
-    let mut stream = Vec::with_capacity(2 * layers.len() + 1);
-    let mut branches = Vec::with_capacity(2 * layers.len());
-    stream.push(Reading { point: Site::ResidPre.in_layer(0), second_moment: x.own });
-    for (index, layer) in (0..).zip(&layers) {
-        let branch = layer.attention(x.norm(epsilon), architecture.length);
-        x = x.add(branch);
-        branches.push(Reading { point: Site::AttnOut.in_layer(index), second_moment: branch.own });
-        stream.push(Reading { point: Site::ResidMid.in_layer(index), second_moment: x.own });
-        let branch = layer.mlp(x.norm(epsilon), architecture.activation);
-        x = x.add(branch);
-        branches.push(Reading { point: Site::MlpOut.in_layer(index), second_moment: branch.own });
-        stream.push(Reading { point: Site::ResidPost.in_layer(index), second_moment: x.own });
-    }
-
-    let normed = x.norm(epsilon);
-    let width = d_model as f64;
-    let head = if architecture.tied {
-        Linear { fan_in: width, variance: table, bias_variance: 0.0 }
-    } else {
-        tree.linear(&[Role::OutputHead], None)?
-    };
-    let logit_std = normed.linear(&head).own.sqrt();
-    // The embedding of the input token is this part of the stream, and all of the own logit.
-    let fraction = if x.own > 0.0 { table / (x.own + epsilon) } else { 0.0 };
-    let own = architecture.tied.then(|| Own {
-        mean: if x.own > 0.0 { width * table / (x.own + epsilon).sqrt() } else { 0.0 },
-        std: logit_std * (1.0 - fraction).max(0.0).sqrt(),
-    });
-    let law = LogitLaw { vocab: vocab as f64, std: logit_std, own };
-    let log_sum_exp = law.log_sum_exp();
-    let repeats = architecture.repeats.unwrap_or(collision);
-    let loss = log_sum_exp - repeats * own.map_or(0.0, |own| own.mean);
-    Ok(StepZero {
-        vocab,
-        d_model: Some(d_model),
-        loss,
-        expected_loss: loss,
-        noise: 3.0 * logit_std * collision.sqrt(),
-        log_sum_exp,
-        entropy: law.entropy(),
-        top1: None,
-        logit_std,
-        own_logit: own.map(|own| own.mean),
-        own_logit_std: own.map(|own| own.std),
-        padding: 0.0,
-        stream,
-        branches,
-        final_norm: Some(normed.own),
-    })
+    Ok(Walk::new(&decoder, architecture, vocab).run())
 }
 
-/// The matrices of one block.
-struct Layer {
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    output: Linear,
-    up: Linear,
-    gate: Option<Linear>,
-    down: Linear,
+/// One way through the layers and back.
+struct Walk<'a> {
+    decoder: &'a Decoder,
+    architecture: &'a Architecture,
+    grid: Grid,
+    vocab: f64,
+    collision: f64,
+    sequences: f64,
+    /// Positions of the whole batch.
+    count: f64,
+    result: StepZero,
 }
 
-impl Layer {
-    fn attention(&self, x: Moments, length: u64) -> Moments {
-        let scores = x.linear(&self.query).own * x.linear(&self.key).own;
-        x.linear(&self.value).attend(length, scores).linear(&self.output)
-    }
+/// The stream before one block, kept for the way back.
+struct Passed {
+    before: Kernel,
+    middle: Kernel,
+}
 
-    fn mlp(&self, x: Moments, activation: Activation) -> Moments {
-        let up = x.linear(&self.up);
-        let hidden = match &self.gate {
-            Some(gate) => x.linear(gate).activation(activation).times(up),
-            None => up.activation(activation),
+impl<'a> Walk<'a> {
+    fn new(decoder: &'a Decoder, architecture: &'a Architecture, vocab: u64) -> Self {
+        let sequences = architecture.sequences as f64;
+        let result = StepZero {
+            vocab,
+            d_model: Some(decoder.d_model),
+            loss: 0.0,
+            expected_loss: 0.0,
+            noise: 0.0,
+            log_sum_exp: 0.0,
+            entropy: 0.0,
+            top1: None,
+            logit_std: 0.0,
+            own_logit: None,
+            own_logit_std: None,
+            padding: 0.0,
+            stream: Vec::with_capacity(2 * decoder.layers.len() + 1),
+            branches: Vec::with_capacity(2 * decoder.layers.len()),
+            attention: Vec::with_capacity(decoder.layers.len()),
+            final_norm: None,
+            gradients: Vec::new(),
+            spread: None,
+            seeds: 1,
+            notes: Vec::new(),
         };
-        hidden.linear(&self.down)
-    }
-}
-
-/// A plan, looked at by roles.
-struct Tree<'a> {
-    plan: &'a Plan,
-}
-
-impl Tree<'_> {
-    /// The variance and the shape of the token embedding.
-    fn embedding(&self) -> Result<(f64, [u64; 2]), Error> {
-        let missing = || missing("token embedding", None);
-        let entry = self.plan.iter().find(|entry| entry.spec().role() == Role::TokenEmbedding).ok_or_else(missing)?;
-        let &[rows, d_model] = entry.spec().shape() else { return Err(missing()) };
-        Ok((variance(entry)?, [rows, d_model]))
+        Self {
+            decoder,
+            architecture,
+            grid: Grid::new(architecture.length, architecture.causal),
+            vocab: vocab as f64,
+            collision: architecture.collision.unwrap_or(1.0 / vocab as f64),
+            sequences,
+            count: sequences * architecture.length as f64,
+            result,
+        }
     }
 
-    /// The variance of the position embedding, 0 without one.
-    fn positions(&self) -> Result<f64, Error> {
-        let entry = self.plan.iter().find(|entry| entry.spec().role() == Role::PositionEmbedding);
-        entry.map_or(Ok(0.0), variance)
+    fn run(mut self) -> StepZero {
+        let embedding = self.embedding();
+        let mut x = embedding;
+        let mut passed = Vec::with_capacity(self.decoder.layers.len());
+        self.point(Site::ResidPre, 0, &x);
+        for (index, layer) in (0..).zip(&self.decoder.layers) {
+            let before = x;
+            let attention = self.attention(layer, &self.norm(&before));
+            self.result.attention.push(Scores { layer: index, std: attention.score_std, entropy: attention.entropy });
+            let branch = self.branch(&attention.output, &layer.output);
+            self.added(Site::AttnOut, index, &branch, 2.0);
+            let middle = before.add(&branch);
+            self.point(Site::ResidMid, index, &middle);
+            let branch = self.branch(&self.hidden(layer, &self.norm(&middle)).0, &layer.down);
+            self.added(Site::MlpOut, index, &branch, 1.0);
+            x = middle.add(&branch);
+            self.point(Site::ResidPost, index, &x);
+            passed.push(Passed { before, middle });
+        }
+        let normed = self.norm(&x);
+        let logits = self.logits(&x, &normed);
+        self.backward(&x, &normed, &logits, &passed);
+        self.notes();
+        self.result
     }
 
-    fn layers(&self, activation: Activation) -> Result<Vec<Layer>, Error> {
-        let last = self.plan.iter().filter_map(|entry| entry.spec().layer()).max();
-        (0..last.map_or(0, |last| last + 1)).map(|layer| self.layer(layer, activation)).collect()
+    fn embedding(&self) -> Kernel {
+        let scale = self.architecture.embedding_multiplier.powi(2);
+        let positions = self.decoder.positions.as_ref().map_or(0.0, |table| table.variance);
+        Kernel::embedding(&self.grid, self.decoder.token.variance, positions, self.collision)
+            .scale(scale)
+            .dropout(self.architecture.dropout)
     }
 
-    fn layer(&self, layer: u64, activation: Activation) -> Result<Layer, Error> {
-        let linear = |roles: &[Role]| self.linear(roles, Some(layer));
-        Ok(Layer {
-            query: linear(&[Role::Query])?,
-            key: linear(&[Role::Key])?,
-            value: linear(&[Role::Value])?,
-            output: linear(&[Role::AttentionOutput])?,
-            up: linear(&[Role::MlpUp, Role::MlpIn])?,
-            gate: activation.is_gated().then(|| linear(&[Role::MlpGate])).transpose()?,
-            down: linear(&[Role::MlpDown])?,
+    fn norm(&self, x: &Kernel) -> Kernel {
+        x.norm(x.own(), self.architecture.norm_epsilon)
+    }
+
+    fn attention(&self, layer: &Layer, x: &Kernel) -> Attention {
+        let [query, key] = [&layer.query, &layer.key].map(|matrix| {
+            let projected = x.linear(&matrix.linear);
+            if self.architecture.qk_norm { self.norm(&projected) } else { projected }
+        });
+        Attention::new(query, key, x.linear(&layer.value.linear), self.decoder.d_model as f64, &self.grid)
+    }
+
+    /// What the down projection reads, and the slopes that turn its gradient into those of up projection and gate.
+    fn hidden(&self, layer: &Layer, x: &Kernel) -> (Kernel, Kernel, Option<Kernel>) {
+        let up = x.linear(&layer.up.linear);
+        match &layer.gate {
+            None => {
+                let (hidden, slope) = up.activation(self.architecture.activation);
+                (hidden, slope, None)
+            }
+            Some(gate) => {
+                let (gate, slope) = x.linear(&gate.linear).activation(self.architecture.activation);
+                let to_gate = slope.times(&up);
+                (gate.times(&up), gate, Some(to_gate))
+            }
+        }
+    }
+
+    /// What is added to the stream.
+    fn branch(&self, x: &Kernel, out: &Matrix) -> Kernel {
+        x.linear(&out.linear).scale(self.architecture.branch_multiplier.powi(2)).dropout(self.architecture.dropout)
+    }
+
+    fn point(&mut self, site: Site, layer: u64, x: &Kernel) {
+        let reading = self.reading(site, layer, x, 1.0);
+        self.result.stream.push(reading);
+    }
+
+    /// `matrices`: how many independent ones in a row make the branch's scale stray.
+    fn added(&mut self, site: Site, layer: u64, x: &Kernel, matrices: f64) {
+        let reading = self.reading(site, layer, x, matrices);
+        self.result.branches.push(reading);
+    }
+
+    /// d features are d samples of the same Gaussian over positions, so a mean square has relative variance `2/d` times the mean
+    /// squared correlation.
+    fn reading(&self, site: Site, layer: u64, x: &Kernel, matrices: f64) -> Reading {
+        let second_moment = x.second_moment(&self.grid);
+        let relative = 2.0 * matrices / self.decoder.d_model as f64 * x.collapse(&self.grid, self.sequences);
+        Reading {
+            point: site.in_layer(layer),
+            second_moment,
+            correlation: Some(x.correlation(&self.grid)),
+            gradient: None,
+            sd: Some(second_moment * relative.sqrt()),
+            gradient_sd: None,
+        }
+    }
+
+    /// Fills in what the logits are worth.
+    fn logits(&mut self, x: &Kernel, normed: &Kernel) -> Logits {
+        let (grid, architecture) = (&self.grid, self.architecture);
+        let (table, width) = (self.decoder.token.variance, self.decoder.d_model as f64);
+        let gain = architecture.logit_multiplier.powi(2)
+            * self.decoder.head.as_ref().map_or(width * table, |head| head.linear.gain());
+        let final_norm = normed.second_moment(grid);
+        let logit_std = (gain * final_norm).sqrt();
+        let own = architecture.tied.then(|| self.own_logit(x, logit_std));
+        let law = LogitLaw { vocab: self.vocab, std: logit_std, own: own.as_ref().map(|own| own.law) };
+        let own = own.map(|own| Standing { others: law.without_own().log_sum_exp(), ..own });
+
+        // The frequencies of the targets in a batch of finite size.
+        let collision = self.collision + (1.0 - self.collision) / self.count;
+        let variance = logit_std * logit_std;
+        // Fluctuations of the sum of the exponentials and of s^2 over the V rows of the head.
+        let alike = normed.collapse(grid, self.sequences);
+        let of_sum = (variance.min(LARGE).exp_m1() / self.vocab * alike).sqrt().min(logit_std);
+        let of_variance = variance * (2.0 / self.vocab * alike).sqrt();
+        let of_own = own.map_or(0.0, |own| {
+            let by_stream = 0.5 * own.law.mean * (2.0 / width * x.collapse(grid, self.sequences)).sqrt();
+            (own.law.std.powi(2) * collision + by_stream.powi(2)).sqrt()
+        });
+        let log_sum_exp = of_sum.hypot(own.map_or(0.0, |own| own.probability(1)) * of_own);
+
+        let repeats = architecture.repeats.unwrap_or(self.collision);
+        let result = &mut self.result;
+        result.log_sum_exp = law.log_sum_exp();
+        result.entropy = law.entropy();
+        result.loss = result.log_sum_exp - repeats * own.map_or(0.0, |own| own.law.mean);
+        result.expected_loss = result.loss;
+        result.noise = 3.0 * logit_std * collision.sqrt();
+        result.logit_std = logit_std;
+        result.own_logit = own.map(|own| own.law.mean);
+        result.own_logit_std = own.map(|own| own.law.std);
+        result.final_norm = Some(final_norm);
+        result.spread = Some(Spread {
+            loss: (variance * collision).sqrt().hypot(log_sum_exp),
+            log_sum_exp,
+            entropy: of_variance.hypot(log_sum_exp),
+            logit_std: logit_std * (0.5 * alike / self.vocab).sqrt(),
+            own_logit: of_own,
+        });
+        Logits { gain, variance, own }
+    }
+
+    /// The logit of the input token under a tied head: its vector is a part of the stream, and all of what they share.
+    fn own_logit(&self, x: &Kernel, logit_std: f64) -> Standing {
+        let (architecture, table) = (self.architecture, self.decoder.token.variance);
+        let per_norm = |power: f64| {
+            let scaled = |&v: &f64| if v > 0.0 { (v + architecture.norm_epsilon).powf(power) } else { 0.0 };
+            self.grid.mean(x.own().iter().map(scaled))
+        };
+        let enters = architecture.embedding_multiplier;
+        let fraction = (table * enters * enters * per_norm(-1.0)).min(1.0);
+        let mean = architecture.logit_multiplier * enters * self.decoder.d_model as f64 * table * per_norm(-0.5);
+        Standing { law: Own { mean, std: logit_std * (1.0 - fraction).sqrt() }, fraction, others: 0.0 }
+    }
+
+    fn backward(&mut self, x: &Kernel, normed: &Kernel, logits: &Logits, passed: &[Passed]) {
+        let epsilon = self.architecture.norm_epsilon;
+        let errors = self.errors(normed, logits);
+        if let Some(head) = &self.decoder.head {
+            self.matrix_gradient(head, &errors.scale(self.architecture.logit_multiplier.powi(2)), normed);
+        }
+        let mut gradient = errors.scale(logits.gain).norm(x.own(), epsilon);
+        let mut gradients = vec![self.stream_gradient(&gradient)];
+        for (layer, at) in self.decoder.layers.iter().zip(passed).rev() {
+            let into = self.mlp_back(layer, &self.norm(&at.middle), &gradient);
+            gradient = gradient.add(&into.norm(at.middle.own(), epsilon));
+            gradients.push(self.stream_gradient(&gradient));
+            let into = self.attention_back(layer, &self.norm(&at.before), &gradient);
+            gradient = gradient.add(&into.norm(at.before.own(), epsilon));
+            gradients.push(self.stream_gradient(&gradient));
+        }
+        for (reading, (square, sd)) in self.result.stream.iter_mut().zip(gradients.into_iter().rev()) {
+            (reading.gradient, reading.gradient_sd) = (Some(square), Some(sd));
+        }
+        self.table_gradients(&gradient, &errors, normed);
+        self.result.gradients.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+
+    /// `E <p_t - y_t, p_u - y_u>`, the softmax less the target, between positions: what the loss sends into the logits.
+    fn errors(&self, normed: &Kernel, logits: &Logits) -> Kernel {
+        let v = self.vocab;
+        // A tied head puts this much on the input token; what of it points along the stream is taken off by the norm.
+        let (on_own, own_square) =
+            logits.own.map_or((0.0, 0.0), |own| (own.probability(1), own.probability(2) * (1.0 - own.fraction)));
+        let others = 1.0 - on_own;
+        let final_norm = self.result.final_norm.unwrap_or(1.0).max(f64::MIN_POSITIVE);
+        normed.map_pairs(|value, own| {
+            let alike = (logits.variance * value / final_norm).min(LARGE).exp();
+            let common = (alike / v).min(1.0) * others * others;
+            match own {
+                true => (1.0 - 2.0 * others / v + common + own_square).max(0.0),
+                false => self.collision - 2.0 / v + common,
+            }
         })
     }
 
-    /// The one matrix of these roles in this layer.
-    fn linear(&self, roles: &[Role], layer: Option<u64>) -> Result<Linear, Error> {
-        let fits = |role: Role, at: Option<u64>| roles.contains(&role) && (layer.is_none() || at == layer);
-        let mut found = self.plan.iter().filter(|entry| fits(entry.spec().role(), entry.spec().layer()));
-        let name = format!("{:?}", roles[roles.len() - 1]);
-        let entry = found.next().ok_or_else(|| missing(&name, layer))?;
-        if found.next().is_some() {
-            return Err(Error::config(
-                format!("there are several parameters with the role {name}{}", place(layer)),
-                "predict covers a plain decoder: one attention and one MLP per layer",
-            ));
+    fn mlp_back(&mut self, layer: &Layer, x: &Kernel, gradient: &Kernel) -> Kernel {
+        let scale = self.architecture.branch_multiplier.powi(2);
+        let gradient = &gradient.dropout(self.architecture.dropout).scale(scale);
+        let (hidden, slope, gate_slope) = self.hidden(layer, x);
+        self.matrix_gradient(&layer.down, gradient, &hidden);
+        let into_hidden = gradient.scale(layer.down.linear.gain());
+        let to_up = into_hidden.times(&slope);
+        self.matrix_gradient(&layer.up, &to_up, x);
+        let mut into = to_up.scale(layer.up.linear.gain());
+        if let (Some(gate), Some(slope)) = (&layer.gate, gate_slope) {
+            let to_gate = into_hidden.times(&slope);
+            self.matrix_gradient(gate, &to_gate, x);
+            into = into.add(&to_gate.scale(gate.linear.gain()));
         }
-        let bias = entry.spec().path().strip_suffix("weight").and_then(|stem| self.plan.get(&format!("{stem}bias")));
-        let fan_in = entry.spec().fans()?.fan_in as f64;
-        let growth = fan_in * variance(entry)?;
-        if growth > MOST_GROWTH {
-            return Err(entry.spec().error(
-                ErrorKind::Config,
-                format!("it multiplies variances by {growth:.0}, where the theory says nothing"),
-                "use a smaller std",
-            ));
+        into
+    }
+
+    fn attention_back(&mut self, layer: &Layer, x: &Kernel, gradient: &Kernel) -> Kernel {
+        let scale = self.architecture.branch_multiplier.powi(2);
+        let gradient = &gradient.dropout(self.architecture.dropout).scale(scale);
+        let attention = self.attention(layer, x);
+        self.matrix_gradient(&layer.output, gradient, &attention.output);
+        let mixed = gradient.scale(layer.output.linear.gain());
+        let [mut to_query, mut to_key, to_value] = attention.back(&mixed, &self.grid);
+        if self.architecture.qk_norm {
+            let epsilon = self.architecture.norm_epsilon;
+            to_query = to_query.norm(x.linear(&layer.query.linear).own(), epsilon);
+            to_key = to_key.norm(x.linear(&layer.key.linear).own(), epsilon);
         }
-        Ok(Linear { fan_in, variance: variance(entry)?, bias_variance: bias.map_or(Ok(0.0), variance)? })
+        let into = [(&layer.query, to_query), (&layer.key, to_key), (&layer.value, to_value)].map(|(matrix, to)| {
+            self.matrix_gradient(matrix, &to, x);
+            to.scale(matrix.linear.gain())
+        });
+        into[0].add(&into[1]).add(&into[2])
     }
 }
 
-fn variance(entry: &Entry) -> Result<f64, Error> {
-    match entry.std() {
-        std if std.is_finite() => Ok(std * std),
-        _ => Err(entry.spec().error(
-            ErrorKind::Config,
-            "the plan keeps or fills this parameter, so its standard deviation is not known",
-            "measure the model instead",
-        )),
+impl Walk<'_> {
+    /// The mean square of the gradient at a point, and its standard deviation over seeds.
+    fn stream_gradient(&self, gradient: &Kernel) -> (f64, f64) {
+        let square = gradient.second_moment(&self.grid);
+        let relative = 2.0 / self.decoder.d_model as f64 * gradient.collapse(&self.grid, self.sequences);
+        (square, square * relative.sqrt())
+    }
+
+    /// `|dL/dW|^2 = sum_tu G_tu X_tu / n^2` over all pairs of the batch, with G that of the output and X that of the input.
+    fn matrix_gradient(&mut self, matrix: &Matrix, out: &Kernel, input: &Kernel) {
+        let pairs = out.square_sum(input, &self.grid, self.sequences) * matrix.linear.fan_in;
+        self.push_gradient(&matrix.path, pairs * matrix.forward.powi(2));
+        if let Some(bias) = &matrix.bias {
+            let pairs = out.square_sum(&Kernel::ones(&self.grid), &self.grid, self.sequences);
+            self.push_gradient(bias, pairs);
+        }
+    }
+
+    /// The tables get the gradient of the stream at the rows that were read, and a tied one that of the head.
+    fn table_gradients(&mut self, gradient: &Kernel, errors: &Kernel, normed: &Kernel) {
+        let architecture = self.architecture;
+        let gradient = gradient.dropout(architecture.dropout).scale(architecture.embedding_multiplier.powi(2));
+        let token = &self.decoder.token;
+        let read = Kernel::embedding(&self.grid, 1.0, 0.0, self.collision);
+        let mut square = gradient.square_sum(&read, &self.grid, self.sequences);
+        if architecture.tied {
+            let scale = architecture.logit_multiplier.powi(2) * self.decoder.d_model as f64;
+            square += scale * errors.square_sum(normed, &self.grid, self.sequences);
+        }
+        self.push_gradient(&token.path, square * token.forward.powi(2));
+        if let Some(positions) = &self.decoder.positions {
+            let square = gradient.position_sum(&self.grid, self.sequences);
+            self.push_gradient(&positions.path, square * positions.forward.powi(2));
+        }
+    }
+
+    /// Blocks of one packed parameter share a path.
+    fn push_gradient(&mut self, path: &str, pairs: f64) {
+        let square = pairs.max(0.0) / self.count.powi(2);
+        match self.result.gradients.iter_mut().find(|gradient| gradient.path == path) {
+            Some(gradient) => gradient.norm = gradient.norm.map(|norm| norm.hypot(square.sqrt())),
+            None => self.result.gradients.push(Gradient { path: path.into(), norm: Some(square.sqrt()) }),
+        }
+    }
+
+    /// Says where the theory is out of its range.
+    fn notes(&mut self) {
+        let result = &self.result;
+        let mut notes = Vec::new();
+        if let Some(widest) =
+            result.attention.iter().max_by(|a, b| a.std.total_cmp(&b.std)).filter(|a| a.std > WIDEST_SCORES)
+        {
+            notes.push(format!(
+                "the scores of layer {} have std {:.2}: beyond {WIDEST_SCORES} attention is not nearly uniform, and its branch is                  predicted too small",
+                widest.layer, widest.std
+            ));
+        }
+        let alike = |reading: &&Reading| reading.correlation.is_some_and(|rho| rho > COLLAPSED);
+        if let Some(reading) = result.stream.iter().find(alike) {
+            notes.push(format!(
+                "from {} on the tokens are almost the same vector (rho {:.3}): a single seed strays far from the mean",
+                reading.point,
+                reading.correlation.unwrap_or(1.0)
+            ));
+        }
+        if self.decoder.d_model < NARROW {
+            notes.push(format!(
+                "d_model is {}: below {NARROW} corrections of order 1/d_model are not small",
+                self.decoder.d_model
+            ));
+        }
+        if result.logit_std > FREEZING {
+            notes.push(format!(
+                "the logits have std {:.2}: beyond {FREEZING} the softmax hangs on a few of them, and the gradients are rough",
+                result.logit_std
+            ));
+        }
+        match self.decoder.uneven_norms.as_slice() {
+            [] => {}
+            [first, ..] => {
+                notes.push(format!("{first} does not start neutral: norms are taken with gain 1 and offset 0"))
+            }
+        }
+        self.result.notes = notes;
     }
 }
 
-fn missing(role: &str, layer: Option<u64>) -> Error {
-    Error::config(
-        format!("the plan has no matrix with the role {role}{}", place(layer)),
-        "predict covers a plain decoder; name the roles by Setup::role",
-    )
+/// What the logits are made of.
+struct Logits {
+    /// What the head multiplies the second moment of the final norm by.
+    gain: f64,
+    variance: f64,
+    own: Option<Standing>,
 }
 
-fn place(layer: Option<u64>) -> String {
-    layer.map(|layer| format!(" in layer {layer}")).unwrap_or_default()
+/// The logit of the input token beside the others.
+#[derive(Clone, Copy)]
+struct Standing {
+    law: Own,
+    /// The share of the token's vector in the stream.
+    fraction: f64,
+    /// Log-sum-exp of the others.
+    others: f64,
+}
+
+impl Standing {
+    /// The mean of a power of the probability of the input token.
+    fn probability(&self, power: i32) -> f64 {
+        let softmax = |z: f64| 1.0 / (1.0 + (self.others - self.law.mean - self.law.std * z).exp());
+        gauss::mean(|z| softmax(z).powi(power), self.law.std.max(1.0))
+    }
 }

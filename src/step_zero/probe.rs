@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 pub enum Site {
     /// The residual stream before a block; before block 0 it is the embedding. `[batch, seq, d_model]`
     ResidPre,
+    /// The attention scores before the softmax, `[batch * heads, seq, seq]`, with -inf where a position must not look.
+    AttnScores,
     /// What attention adds to the stream. `[batch, seq, d_model]`
     AttnOut,
     /// The stream between attention and MLP. `[batch, seq, d_model]`
@@ -38,6 +40,7 @@ impl Site {
     pub fn name(self) -> &'static str {
         match self {
             Self::ResidPre => "resid_pre",
+            Self::AttnScores => "attn_scores",
             Self::AttnOut => "attn_out",
             Self::ResidMid => "resid_mid",
             Self::MlpOut => "mlp_out",
@@ -85,15 +88,20 @@ impl fmt::Display for Point {
 /// let mut probe = Probe::new(&mut listener);
 /// let x = burn::tensor::Tensor::<3>::zeros([1, 2, 4], &Default::default());
 /// probe.show(Site::AttnOut.in_layer(3), &x);
+/// let x = probe.pass(Site::ResidPost.in_layer(3), x);
 /// probe.show(Site::FinalNorm, &x);
-/// assert_eq!(names, ["3.attn_out", "final_norm"]);
+/// assert_eq!(names, ["3.attn_out", "3.resid_post", "final_norm"]);
 /// ```
 #[derive(Default)]
 pub struct Probe<'a> {
     listener: Option<&'a mut Listener<'a>>,
+    leaves: Option<&'a mut Leaves>,
 }
 
 type Listener<'a> = dyn FnMut(Point, &Tensor<3>) + 'a;
+
+/// Zeros that were added to the stream, so that their gradient is that of the stream.
+pub(super) type Leaves = Vec<(Point, Tensor<3>)>;
 
 impl<'a> Probe<'a> {
     /// A probe that nobody listens to.
@@ -103,7 +111,12 @@ impl<'a> Probe<'a> {
 
     /// A probe that passes each point and its tensor to `listener`.
     pub fn new(listener: &'a mut dyn FnMut(Point, &Tensor<3>)) -> Self {
-        Self { listener: Some(listener) }
+        Self { listener: Some(listener), leaves: None }
+    }
+
+    /// One that hangs a leaf into the graph wherever the stream passes.
+    pub(super) fn with_leaves(listener: &'a mut dyn FnMut(Point, &Tensor<3>), leaves: &'a mut Leaves) -> Self {
+        Self { listener: Some(listener), leaves: Some(leaves) }
     }
 
     /// Whether somebody listens, for models that must compute what they would show.
@@ -115,6 +128,22 @@ impl<'a> Probe<'a> {
     pub fn show(&mut self, point: impl Into<Point>, value: &Tensor<3>) {
         if let Some(listener) = &mut self.listener {
             listener(point.into(), value);
+        }
+    }
+
+    /// Shows the residual stream at `point` and hands it back: go on with the result. Where gradients are measured, that is
+    /// the same tensor with a zero added whose gradient can be read afterwards; otherwise it is `value` itself.
+    #[must_use = "the gradient is read from the tensor that is returned"]
+    pub fn pass(&mut self, point: impl Into<Point>, value: Tensor<3>) -> Tensor<3> {
+        let point = point.into();
+        self.show(point, &value);
+        match &mut self.leaves {
+            Some(leaves) => {
+                let leaf = Tensor::zeros(value.dims(), (&value.device(), value.dtype())).require_grad();
+                leaves.push((point, leaf.clone()));
+                value + leaf
+            }
+            None => value,
         }
     }
 }

@@ -1,0 +1,95 @@
+//! What a probe hears in one forward pass, reduced on the host as it goes by.
+
+use burn::tensor::Tensor;
+
+use super::measure::{failed, floats};
+use super::{Point, Reading, Scores, Site};
+use crate::Error;
+
+/// Second moments and scores, in the order in which they were shown.
+#[derive(Default)]
+pub(super) struct Heard {
+    pub d_model: Option<u64>,
+    pub stream: Vec<Reading>,
+    pub branches: Vec<Reading>,
+    pub attention: Vec<Scores>,
+    pub final_norm: Option<f64>,
+    pub failure: Option<Error>,
+}
+
+impl Heard {
+    pub fn listen(&mut self, point: Point, value: &Tensor<3>) {
+        // A block's input is the last one's output.
+        let seen_before = point.site == Site::ResidPre && !self.stream.is_empty();
+        if seen_before || point.site == Site::Logits || self.failure.is_some() {
+            return;
+        }
+        let values = match floats(value) {
+            Ok(values) => values,
+            Err(reason) => {
+                self.failure = Some(failed(format!("{point} cannot be read: {reason}"), ""));
+                return;
+            }
+        };
+        let [_, length, width] = value.dims();
+        let finite = match point.site {
+            Site::AttnScores => self.scores(point, &values, width),
+            _ => self.vectors(point, &values, length, width),
+        };
+        if !finite {
+            self.failure = Some(failed(
+                format!("{point} holds a value that is not finite"),
+                "look at the parameters that make it: they hold one, or their scale overflows the dtype",
+            ));
+        }
+    }
+
+    /// `[batch, seq, width]`. False if a value is not finite.
+    fn vectors(&mut self, point: Point, values: &[f32], length: usize, width: usize) -> bool {
+        let (mut squares, mut common) = (0.0, 0.0);
+        let mut sum = vec![0.0; width];
+        for sequence in values.chunks_exact((length * width).max(1)) {
+            sum.fill(0.0);
+            for vector in sequence.chunks_exact(width) {
+                for (sum, &x) in sum.iter_mut().zip(vector) {
+                    *sum += f64::from(x);
+                }
+                squares += vector.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>();
+            }
+            common += sum.iter().map(|x| x * x).sum::<f64>();
+        }
+        let second_moment = squares / values.len().max(1) as f64;
+        // |sum_t x_t|^2 holds every pair twice and every position with itself once.
+        let alike = (common - squares) / (length as f64 - 1.0) / squares;
+        let correlation = (length > 1).then_some(if squares > 0.0 { alike } else { 0.0 });
+        let reading = Reading { point, second_moment, correlation, gradient: None, sd: None, gradient_sd: None };
+        match point.site {
+            Site::AttnOut | Site::MlpOut => self.branches.push(reading),
+            Site::FinalNorm => self.final_norm = Some(second_moment),
+            _ => self.stream.push(reading),
+        }
+        self.d_model = Some(width as u64);
+        second_moment.is_finite()
+    }
+
+    /// `[batch * heads, seq, seq]`, -inf where masked. False if another value is not finite.
+    fn scores(&mut self, point: Point, values: &[f32], width: usize) -> bool {
+        let (mut squares, mut count, mut entropy) = (0.0, 0.0, 0.0);
+        for row in values.chunks_exact(width) {
+            let max = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+            let (mut sum, mut weighted) = (0.0, 0.0);
+            for z in row.iter().filter(|z| **z != f32::NEG_INFINITY).map(|&z| f64::from(z)) {
+                let e = (z - max).exp();
+                sum += e;
+                weighted += e * (z - max);
+                squares += z * z;
+                count += 1.0;
+            }
+            entropy += sum.ln() - weighted / sum;
+        }
+        let rows = (values.len() / width.max(1)).max(1) as f64;
+        let std = (squares / f64::max(count, 1.0)).sqrt();
+        self.attention.push(Scores { layer: point.layer.unwrap_or(0), std, entropy: entropy / rows });
+        std.is_finite() && entropy.is_finite()
+    }
+}
