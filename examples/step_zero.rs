@@ -50,6 +50,9 @@ struct Args {
     /// Print CSV instead of a table
     #[arg(long)]
     csv: bool,
+    /// Print all that is known of both sides as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -77,7 +80,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         runs.push(measure(&model, &batch, Transformer::forward_with)?);
     }
     let measured = StepZero::mean(&runs)?;
-    if args.csv {
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&[measured, predicted])?);
+    } else if args.csv {
         print!("{}", measured.beside(&predicted).to_csv());
     } else {
         println!("{measured}\n\n{}", measured.beside(&predicted));

@@ -242,6 +242,16 @@ impl Kernel {
         total / (mean_own * grid.length * sequences).powi(2)
     }
 
+    /// The mean over the same pairs of the correlation itself: how much of the vectors is common to all.
+    pub fn common(&self, grid: &Grid, sequences: f64) -> f64 {
+        let mean_own = self.second_moment(grid);
+        if mean_own <= 0.0 {
+            return 1.0;
+        }
+        let total = self.square_sum(&Self::ones(grid), grid, sequences);
+        (total / mean_own / (grid.length * sequences).powi(2)).max(0.0)
+    }
+
     /// The sum over all pairs of positions in a batch of `sequences` of `self * with`: with gradients on one side and
     /// activations on the other, the squared norm of a matrix's gradient.
     pub fn square_sum(&self, with: &Self, grid: &Grid, sequences: f64) -> f64 {

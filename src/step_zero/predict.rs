@@ -118,11 +118,11 @@ impl<'a> Walk<'a> {
             let attention = self.attention(layer, &self.norm(&before));
             self.result.attention.push(Scores { layer: index, std: attention.score_std, entropy: attention.entropy });
             let branch = self.branch(&attention.output, &layer.output);
-            self.added(Site::AttnOut, index, &branch, 2.0);
+            self.added(Site::AttnOut, index, &branch);
             let middle = before.add(&branch);
             self.point(Site::ResidMid, index, &middle);
             let branch = self.branch(&self.hidden(layer, &self.norm(&middle)).0, &layer.down);
-            self.added(Site::MlpOut, index, &branch, 1.0);
+            self.added(Site::MlpOut, index, &branch);
             x = middle.add(&branch);
             self.point(Site::ResidPost, index, &x);
             passed.push(Passed { before, middle });
@@ -176,18 +176,18 @@ impl<'a> Walk<'a> {
     }
 
     fn point(&mut self, site: Site, layer: u64, x: &Kernel) {
-        let reading = self.reading(site, layer, x, 1.0);
+        let reading = self.reading(site, layer, x, 1.5);
         self.result.stream.push(reading);
     }
 
-    /// `matrices`: how many independent ones in a row make the branch's scale stray.
-    fn added(&mut self, site: Site, layer: u64, x: &Kernel, matrices: f64) {
-        let reading = self.reading(site, layer, x, matrices);
+    fn added(&mut self, site: Site, layer: u64, x: &Kernel) {
+        // Two more matrices before the last one stray as much.
+        let reading = self.reading(site, layer, x, 3.0);
         self.result.branches.push(reading);
     }
 
     /// d features are d samples of the same Gaussian over positions, so a mean square has relative variance `2/d` times the mean
-    /// squared correlation.
+    /// squared correlation, for each of the `matrices` in a row that stray.
     fn reading(&self, site: Site, layer: u64, x: &Kernel, matrices: f64) -> Reading {
         let second_moment = x.second_moment(&self.grid);
         let relative = 2.0 * matrices / self.decoder.d_model as f64 * x.collapse(&self.grid, self.sequences);
@@ -216,9 +216,10 @@ impl<'a> Walk<'a> {
         // The frequencies of the targets in a batch of finite size.
         let collision = self.collision + (1.0 - self.collision) / self.count;
         let variance = logit_std * logit_std;
-        // Fluctuations of the sum of the exponentials and of s^2 over the V rows of the head.
+        // Fluctuations of the sum of the exponentials, which moves with the mean of all positions, and of s^2 over the V rows of the head.
+        let common = normed.common(grid, self.sequences);
+        let of_sum = (variance.min(LARGE).exp_m1() / self.vocab * common).sqrt().min(logit_std);
         let alike = normed.collapse(grid, self.sequences);
-        let of_sum = (variance.min(LARGE).exp_m1() / self.vocab * alike).sqrt().min(logit_std);
         let of_variance = variance * (2.0 / self.vocab * alike).sqrt();
         let of_own = own.map_or(0.0, |own| {
             let by_stream = 0.5 * own.law.mean * (2.0 / width * x.collapse(grid, self.sequences)).sqrt();
@@ -240,7 +241,7 @@ impl<'a> Walk<'a> {
         result.spread = Some(Spread {
             loss: (variance * collision).sqrt().hypot(log_sum_exp),
             log_sum_exp,
-            entropy: of_variance.hypot(log_sum_exp),
+            entropy: of_variance.hypot(own.map_or(0.0, |own| own.probability(1) * own.law.mean.abs() * of_own)),
             logit_std: logit_std * (0.5 * alike / self.vocab).sqrt(),
             own_logit: of_own,
         });
@@ -267,14 +268,16 @@ impl<'a> Walk<'a> {
             self.matrix_gradient(head, &errors.scale(self.architecture.logit_multiplier.powi(2)), normed);
         }
         let mut gradient = errors.scale(logits.gain).norm(x.own(), epsilon);
-        let mut gradients = vec![self.stream_gradient(&gradient)];
+        // The gradient at the head goes like 1/v, and strays with it.
+        let last = self.result.stream.last().and_then(|last| Some(last.sd? / last.second_moment)).unwrap_or(0.0);
+        let mut gradients = vec![self.stream_gradient(&gradient, last)];
         for (layer, at) in self.decoder.layers.iter().zip(passed).rev() {
             let into = self.mlp_back(layer, &self.norm(&at.middle), &gradient);
             gradient = gradient.add(&into.norm(at.middle.own(), epsilon));
-            gradients.push(self.stream_gradient(&gradient));
+            gradients.push(self.stream_gradient(&gradient, last));
             let into = self.attention_back(layer, &self.norm(&at.before), &gradient);
             gradient = gradient.add(&into.norm(at.before.own(), epsilon));
-            gradients.push(self.stream_gradient(&gradient));
+            gradients.push(self.stream_gradient(&gradient, last));
         }
         for (reading, (square, sd)) in self.result.stream.iter_mut().zip(gradients.into_iter().rev()) {
             (reading.gradient, reading.gradient_sd) = (Some(square), Some(sd));
@@ -339,11 +342,11 @@ impl<'a> Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The mean square of the gradient at a point, and its standard deviation over seeds.
-    fn stream_gradient(&self, gradient: &Kernel) -> (f64, f64) {
+    /// The mean square of the gradient at a point, and about its standard deviation over seeds.
+    fn stream_gradient(&self, gradient: &Kernel, last: f64) -> (f64, f64) {
         let square = gradient.second_moment(&self.grid);
-        let relative = 2.0 / self.decoder.d_model as f64 * gradient.collapse(&self.grid, self.sequences);
-        (square, square * relative.sqrt())
+        let relative = 6.0 / self.decoder.d_model as f64 * gradient.collapse(&self.grid, self.sequences);
+        (square, square * relative.sqrt().hypot(last))
     }
 
     /// `|dL/dW|^2 = sum_tu G_tu X_tu / n^2` over all pairs of the batch, with G that of the output and X that of the input.
