@@ -67,6 +67,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs, missing_debug_implementations)]
 
+pub mod audit;
 mod depth;
 mod diff;
 mod error;

@@ -3,6 +3,7 @@
 mod support;
 mod trees;
 
+mod audit;
 mod coverage;
 mod depth;
 mod errors;
