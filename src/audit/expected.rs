@@ -125,7 +125,9 @@ mod tests {
     /// Kurtosis of the symmetric cuts by numerical integration (SciPy's `truncnorm.stats`).
     #[test]
     fn truncated_normals() {
-        for (cut, std, kurtosis) in [(1.0, 0.539_560, 1.940_920), (2.0, 0.879_626, 2.365_537), (3.0, 0.986_578, 2.828_886)] {
+        for (cut, std, kurtosis) in
+            [(1.0, 0.539_560, 1.940_920), (2.0, 0.879_626, 2.365_537), (3.0, 0.986_578, 2.828_886)]
+        {
             let found = truncated(-cut, cut);
             assert!((found.std - std).abs() < 1e-6, "{found:?}");
             assert!((found.kurtosis - kurtosis).abs() < 1e-4, "{found:?}");

@@ -205,7 +205,8 @@ impl WeightFile {
                 kind => {
                     let values = tensor.read()?;
                     let transposed = layouts[index] == Layout::OutIn;
-                    let stored = Stored { values: &values, shape: &tensor.shape, precision: kind.precision(), transposed };
+                    let stored =
+                        Stored { values: &values, shape: &tensor.shape, precision: kind.precision(), transposed };
                     start.take(&names[index], &specs, stored);
                 }
             }
@@ -246,7 +247,9 @@ impl WeightFile {
     fn tree(&self, setup: &Setup) -> Result<(Sites, Vec<usize>), Error> {
         let (names, layouts) = (self.renamed(), self.layouts());
         let kept: Vec<usize> = (0..self.tensors.len())
-            .filter(|&i| self.tensors[i].kind != Kind::Other && !names::is_buffer(&names[i], self.tensors[i].shape.len()))
+            .filter(|&i| {
+                self.tensors[i].kind != Kind::Other && !names::is_buffer(&names[i], self.tensors[i].shape.len())
+            })
             .collect();
         let bare = names::bare_leaves(kept.iter().map(|&i| (names[i].as_str(), &self.tensors[i].shape)));
         let roles = names::roles(&bare);

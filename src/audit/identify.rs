@@ -162,7 +162,9 @@ fn everything_site(_: &Site) -> bool {
 
 /// Whether two plans of one tree draw the same; multipliers in the forward pass and the learning rate leave no trace in the values.
 fn same_laws(a: &Plan, b: &Plan) -> bool {
-    a.iter().map(|entry| (entry.law(), entry.rule().zero_row)).eq(b.iter().map(|entry| (entry.law(), entry.rule().zero_row)))
+    a.iter()
+        .map(|entry| (entry.law(), entry.rule().zero_row))
+        .eq(b.iter().map(|entry| (entry.law(), entry.rule().zero_row)))
 }
 
 impl fmt::Display for Identity {

@@ -156,16 +156,13 @@ impl Audit {
     ///
     /// A scheme with other constants moves them as a whole; training moves each value on its own.
     pub fn looks_trained(&self) -> bool {
-        let constants = self.lines.iter().filter(|line| line.expected_std == Some(0.0) && line.measured.is_some());
-        let (mut all, mut spread) = (0, 0);
-        for line in constants {
-            all += 1;
-            let started = line.measured.is_none_or(|measured| measured.is_constant());
-            spread += usize::from(!started);
-        }
-        all >= 2 && 2 * spread > all && self.lines.iter().filter(|line| line.role.is_some_and(Role::is_gain)).any(|line| {
-            line.deviates()
-        })
+        let constants: Vec<(&Line, &Statistics)> = (self.lines.iter())
+            .filter(|line| line.expected_std == Some(0.0))
+            .filter_map(|line| Some((line, line.measured.as_ref()?)))
+            .collect();
+        let spread = || constants.iter().filter(|(_, measured)| !measured.is_constant());
+        // No scheme draws gains.
+        2 * spread().count() > constants.len() && spread().any(|(line, _)| line.role.is_some_and(Role::is_gain))
     }
 
     /// Whether everything is as planned, as a `Result`.

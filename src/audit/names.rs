@@ -60,8 +60,10 @@ pub(super) fn matched<'a>(paths: &[&'a str], names: &[String]) -> HashMap<usize,
     let of_names = prefixes(&mut names.iter().map(String::as_str));
     let mut best: HashMap<usize, &'a str> = HashMap::new();
     for path_prefix in &of_paths {
-        let known: HashMap<String, &'a str> =
-            paths.iter().map(|path| (canonical(path.strip_prefix(path_prefix.as_str()).unwrap_or(path)), *path)).collect();
+        let known: HashMap<String, &'a str> = paths
+            .iter()
+            .map(|path| (canonical(path.strip_prefix(path_prefix.as_str()).unwrap_or(path)), *path))
+            .collect();
         for name_prefix in &of_names {
             let met = names.iter().enumerate().filter_map(|(i, name)| {
                 let name = name.strip_prefix(name_prefix.as_str()).unwrap_or(name);

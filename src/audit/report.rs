@@ -16,7 +16,8 @@ fn cells(line: &Line) -> [String; 8] {
         path += &format!(" ({name})");
     }
     let shape: Vec<_> = line.shape.iter().map(u64::to_string).collect();
-    let measured = |value: fn(&super::Statistics) -> f64| line.measured.as_ref().map_or(String::new(), |s| short(value(s)));
+    let measured =
+        |value: fn(&super::Statistics) -> f64| line.measured.as_ref().map_or(String::new(), |s| short(value(s)));
     [
         line.severity().map_or("ok".into(), |severity| severity.to_string()),
         path,

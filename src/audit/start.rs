@@ -17,7 +17,10 @@ pub(super) struct Part {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Reading {
     /// One part for each line.
-    Values { parts: Vec<Part>, hash: u64 },
+    Values {
+        parts: Vec<Part>,
+        hash: u64,
+    },
     NoValue,
     Quantized,
     Shape(Vec<u64>),

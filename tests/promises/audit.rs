@@ -6,8 +6,8 @@ use burn::{
     tensor::{DType, Device, Tensor, TensorData},
 };
 use burn_init::{
-    Dtype, ErrorKind, Fill, Gpt2, Init, Initializer as _, ModuleInit as _, Plan, Role, Scheme, Setup, TorchDefault,
-    Xavier,
+    Dtype, ErrorKind, Fill, Gpt2, Gpt2Normal, Init, Initializer as _, ModuleInit as _, Plan, Role, Scheme, Setup,
+    TorchDefault, Xavier,
     audit::{Audit, Deviation, Severity, identify},
     from_fn,
 };
@@ -93,9 +93,10 @@ fn healthy_models_raise_nothing() {
 fn half_precision() {
     let device = device();
     let dtypes = [Dtype::F16, Dtype::BF16].map(|dtype| (dtype, Setup::new().dtype(dtype)));
-    for (dtype, setup) in dtypes.into_iter().filter(|(dtype, _)| {
-        device.supports_dtype(if *dtype == Dtype::F16 { DType::F16 } else { DType::BF16 })
-    }) {
+    for (dtype, setup) in dtypes
+        .into_iter()
+        .filter(|(dtype, _)| device.supports_dtype(if *dtype == Dtype::F16 { DType::F16 } else { DType::BF16 }))
+    {
         for scheme in [Gpt2::new().into(), Scheme::from(TorchDefault::new()), "bert".parse().unwrap()] {
             let model = NanoGpt::new(1, 128, 4000, 32, &device);
             let model = setup.initialize(model, &scheme, 3).unwrap();
@@ -141,7 +142,13 @@ fn an_unscaled_projection() {
 #[test]
 fn one_block_of_a_packed_weight() {
     let (model, plan) = started();
-    let audit = plan.audit(&ill(model, C_ATTN, |i, x| if i % 192 >= 128 { *x *= 2.0 })).unwrap();
+    let audit = plan
+        .audit(&ill(model, C_ATTN, |i, x| {
+            if i % 192 >= 128 {
+                *x *= 2.0
+            }
+        }))
+        .unwrap();
     only(&audit, C_ATTN, Deviation::Std, Severity::Error);
     let block = audit.deviations().next().unwrap().block.unwrap();
     assert_eq!((block.index, block.start, block.len), (2, 128, 64));
@@ -150,7 +157,13 @@ fn one_block_of_a_packed_weight() {
 #[test]
 fn one_row_of_a_table() {
     let (model, plan) = started();
-    let audit = plan.audit(&ill(model, WTE, |i, x| if i / 64 == 321 { *x *= 10.0 })).unwrap();
+    let audit = plan
+        .audit(&ill(model, WTE, |i, x| {
+            if i / 64 == 321 {
+                *x *= 10.0
+            }
+        }))
+        .unwrap();
     only(&audit, WTE, Deviation::Row, Severity::Error);
     assert!(audit.deviations().next().unwrap().findings[0].text.starts_with("row 321 is out of scale"), "{audit:#}");
 }
@@ -174,7 +187,11 @@ fn a_padding_row() {
 #[test]
 fn constants() {
     let (model, plan) = started();
-    let model = ill(model, "transformer.h.0.attn.c_attn.bias", |i, x| if i == 3 { *x = 1e-4 });
+    let model = ill(model, "transformer.h.0.attn.c_attn.bias", |i, x| {
+        if i == 3 {
+            *x = 1e-4
+        }
+    });
     only(&plan.audit(&model).unwrap(), "transformer.h.0.attn.c_attn.bias", Deviation::NotConstant, Severity::Error);
 
     let (model, plan) = started();
@@ -189,13 +206,54 @@ fn constants() {
 #[test]
 fn values_that_no_draw_has() {
     let (model, plan) = started();
-    only(&plan.audit(&ill(model, C_FC, |i, x| if i == 9 { *x = f32::NAN })).unwrap(), C_FC, Deviation::NonFinite, Severity::Error);
+    only(
+        &plan
+            .audit(&ill(model, C_FC, |i, x| {
+                if i == 9 {
+                    *x = f32::NAN
+                }
+            }))
+            .unwrap(),
+        C_FC,
+        Deviation::NonFinite,
+        Severity::Error,
+    );
 
     let (model, plan) = started();
-    only(&plan.audit(&ill(model, C_FC, |i, x| if i == 9 { *x = 0.2 })).unwrap(), C_FC, Deviation::Outlier, Severity::Error);
+    only(
+        &plan
+            .audit(&ill(model, C_FC, |i, x| {
+                if i == 9 {
+                    *x = 0.2
+                }
+            }))
+            .unwrap(),
+        C_FC,
+        Deviation::Outlier,
+        Severity::Error,
+    );
+
+    // Also where it moves the std of the whole.
+    let (model, plan) = started();
+    only(
+        &plan
+            .audit(&ill(model, C_FC, |i, x| {
+                if i == 9 {
+                    *x = -50.0
+                }
+            }))
+            .unwrap(),
+        C_FC,
+        Deviation::Outlier,
+        Severity::Error,
+    );
 
     let (model, plan) = started();
-    let sparse = ill(model, C_FC, |i, x| if i % 50 == 0 { *x = 0.0 });
+    let sparse = ill(model, C_FC, |i, x| {
+        if i % 50 == 0 {
+            *x = 0.0
+        }
+    });
     only(&plan.audit(&sparse).unwrap(), C_FC, Deviation::Zeros, Severity::Warning);
 
     let (model, plan) = started();
@@ -257,11 +315,18 @@ fn fills() {
     let table = || EmbeddingConfig::new(50, 32).init(&device);
     for name in ["sinusoidal", "identity", "unit_rows", "unit_columns"] {
         let scheme = from_fn(move |_| Init::Fill(Fill::named(name)));
-        let model = table().initialize(&scheme, 11).unwrap();
-        let plan = model.plan(&scheme).unwrap();
+        let setup = Setup::new().role("weight", Role::TokenEmbedding);
+        let model = setup.initialize(table(), &scheme, 11).unwrap();
+        let plan = setup.plan(&model, &scheme).unwrap();
         let audit = plan.audit(&model).unwrap();
         assert!(audit.is_started(), "{name}\n{audit}");
-        let audit = plan.audit(&ill(model, "weight", |i, x| if i / 32 == 7 { *x *= 1.5 })).unwrap();
+        let audit = plan
+            .audit(&ill(model, "weight", |i, x| {
+                if i / 32 == 7 {
+                    *x *= 1.5
+                }
+            }))
+            .unwrap();
         assert!(!audit.is_started(), "{name}\n{audit}");
     }
 }
@@ -310,8 +375,8 @@ fn ties() {
     let embedding = EmbeddingConfig::new(100, 32).init(&device);
     let lm_head = embedding.weight.clone();
     let model = Tied { embedding, body: LinearConfig::new(32, 32).init(&device), lm_head };
-    let model = model.initialize(&Gpt2::new(), 1).unwrap();
-    let plan = model.plan(&Gpt2::new()).unwrap();
+    let model = model.initialize(&Gpt2Normal::new(), 1).unwrap();
+    let plan = model.plan(&Gpt2Normal::new()).unwrap();
     plan.audit(&model).unwrap().assert_started();
     let audit = plan.audit(&ill(model, "lm_head", |_, x| *x *= 1.001)).unwrap();
     only(&audit, "embedding.weight", Deviation::Tie, Severity::Error);
@@ -337,10 +402,16 @@ fn stacked_experts() {
     let device = device();
     let model = || Moe { experts: Experts { w_in: crate::trees::raw([4, 64, 128], &device) } };
     let setup = Setup::new().role("experts.w_in", Role::MlpIn).layout("experts.w_in", burn_init::Layout::InOut);
-    let model = setup.initialize(model(), &Gpt2::new(), 2).unwrap();
-    let plan = setup.plan(&model, &Gpt2::new()).unwrap();
+    let model = setup.initialize(model(), &Gpt2Normal::new(), 2).unwrap();
+    let plan = setup.plan(&model, &Gpt2Normal::new()).unwrap();
     plan.audit(&model).unwrap().assert_started();
-    let audit = plan.audit(&ill(model, "experts.w_in", |i, x| if i / (64 * 128) == 2 { *x *= 1.2 })).unwrap();
+    let audit = plan
+        .audit(&ill(model, "experts.w_in", |i, x| {
+            if i / (64 * 128) == 2 {
+                *x *= 1.2
+            }
+        }))
+        .unwrap();
     only(&audit, "experts.w_in", Deviation::Std, Severity::Error);
     assert!(audit.lines()[0].findings[0].text.starts_with("expert 2 of 4: std"), "{audit}");
 }
@@ -387,7 +458,8 @@ fn schemes_are_identified() {
     let device = device();
     let mut found = 0;
     for (seed, (name, scheme, _)) in Scheme::all().into_iter().enumerate() {
-        let Ok(model) = nano(&device).initialize(&scheme, seed as u64) else { continue };
+        let model = NanoGpt::new(2, 64, 500, 32, &device);
+        let Ok(model) = model.initialize(&scheme, seed as u64) else { continue };
         let identity = identify(&model).unwrap();
         let fits = identity.fitting().any(|candidate| candidate.names.iter().any(|other| other == name));
         assert!(fits, "{name}\n{identity}");
