@@ -58,6 +58,7 @@
 //! | [`Initializer`], [`from_fn`], [`Depth`] | your own schemes, and composition: `.or`, `.with`, `.only`, `.depth_scaled` |
 //! | [`ParamSpec`], [`Role`], [`Init`], [`Rule`] | what is known about a parameter, and what it starts as, as data |
 //! | [`Plan`] | the scheme met with the tree: dry run, report, record, replay |
+//! | [`audit`] | an existing model or file of weights against a plan; the scheme that comes closest |
 //! | [`step_zero`] | loss, logits and residual stream of a fresh model, predicted and measured |
 //! | [`mod@reference`] | a decoder-only Pre-Norm Transformer to try schemes on |
 //! | [`sample`] | addressable random numbers: a value is a function of seed, path and index |
@@ -67,6 +68,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs, missing_debug_implementations)]
 
+pub mod audit;
 mod depth;
 mod diff;
 mod error;
@@ -111,4 +113,7 @@ mod guides {
     mod your_own {}
     #[doc = include_str!("../docs/reproducibility.md")]
     mod reproducibility {}
+    #[cfg(feature = "checkpoint")]
+    #[doc = include_str!("../docs/audit.md")]
+    mod audit {}
 }

@@ -3,6 +3,9 @@
 mod support;
 mod trees;
 
+mod audit;
+#[cfg(feature = "checkpoint")]
+mod audit_files;
 mod coverage;
 mod depth;
 mod errors;
