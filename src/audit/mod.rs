@@ -63,6 +63,7 @@ mod statistics;
 pub use file::WeightFile;
 pub use finding::{Deviation, Finding, Severity};
 pub use identify::{Candidate, Identity, identify};
+pub(crate) use model::samples;
 pub use statistics::Statistics;
 
 use serde::{Deserialize, Serialize};

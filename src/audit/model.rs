@@ -1,6 +1,6 @@
 //! Reads a burn module, one tensor at a time, and draws nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use burn::{
     module::{Module, ModuleVisitor, Param},
@@ -11,12 +11,13 @@ use super::{
     Audit,
     compare::compare,
     start::{Reading, Start, Stored},
+    statistics::Sample,
 };
 use crate::{
     error::{Error, ErrorKind},
     param::ParamSpec,
     plan::Plan,
-    role::Setup,
+    role::{Setup, Site},
     tree::Survey,
 };
 
@@ -157,4 +158,29 @@ impl ModuleVisitor for Reader<'_, '_> {
         };
         self.error = (self.take)(&self.segments, param.id.val(), found).err();
     }
+}
+
+/// The values of every parameter that holds some and whose role is known: one sample for each line of a plan. What is tied comes once.
+pub(crate) fn samples<M: Module>(model: &M, setup: &Setup) -> Result<Vec<(ParamSpec, Sample)>, Error> {
+    let survey = Survey::of(model, setup)?;
+    let mut sites: HashMap<&[String], &Site> = HashMap::new();
+    for site in &survey.sites.known {
+        sites.insert(&survey.leaves[site.leaf].segments, site);
+    }
+    let (mut start, mut specs, mut seen) = (Start::default(), Vec::new(), HashSet::new());
+    read(model, &mut |segments, id, found| {
+        if let (Some(site), true) = (sites.get(segments), seen.insert(id)) {
+            let of_site: Vec<&ParamSpec> = site.specs.iter().collect();
+            take(&mut start, site.specs[0].path(), &of_site, found, site.transposed)?;
+            specs.push(*site);
+        }
+        Ok(())
+    })?;
+    let mut samples = Vec::new();
+    for site in specs {
+        if let Some(Reading::Values { parts, .. }) = start.readings.remove(site.specs[0].path()) {
+            samples.extend(site.specs.iter().cloned().zip(parts.into_iter().map(|part| part.whole)));
+        }
+    }
+    Ok(samples)
 }

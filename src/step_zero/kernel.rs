@@ -67,10 +67,10 @@ impl Grid {
         let order: Box<dyn Iterator<Item = usize>> = if back { Box::new((0..n).rev()) } else { Box::new(0..n) };
         for t in order {
             let (weight, half) = (self.weights[t], (self.weights[t] + 1.0) / 2.0);
-            for k in 0..n {
+            for (k, sum) in sum.iter_mut().enumerate() {
                 let (value, own) = (row(t, k), if k == t { extra(t) } else { 0.0 });
-                result.values[t * n + k] = sum[k] + half * value + own;
-                sum[k] += weight * value + own;
+                result.values[t * n + k] = *sum + half * value + own;
+                *sum += weight * value + own;
             }
         }
         if !self.causal {
@@ -377,20 +377,7 @@ impl Attention {
                 sums.at(t, u) / (reach[t] * reach[u]) + queries.at(t, u, own) * scores.at(t, u, own)
             })
         });
-        let key_means = key.same.double_sums(grid, false);
-        let (mut before, mut square, mut pairs) = (0.0, 0.0, 0.0);
-        let mut entropies = Vec::with_capacity(grid.nodes());
-        let all = grid.weights.iter().zip(key.own()).map(|(w, k)| w * k).sum::<f64>();
-        for t in 0..grid.nodes() {
-            let (weight, own) = (grid.weights[t], key.own()[t]);
-            let sum = if grid.causal { before + (weight + 1.0) / 2.0 * own } else { all };
-            before += weight * own;
-            square += weight * query.own()[t] * sum;
-            pairs += weight * reach[t];
-            let spread = query.own()[t] * (sum / reach[t] - key_means.at(t, t) / reach[t].powi(2));
-            entropies.push((reach[t].ln() - spread.max(0.0) / 2.0).max(0.0));
-        }
-        let (score_std, entropy) = ((square / pairs).sqrt(), grid.mean(entropies));
+        let (score_std, entropy) = spread_of_scores(&query, &key, &reach, grid);
         Self { query, key, value, reach, scores, output, score_std, entropy }
     }
 
@@ -426,6 +413,26 @@ impl Attention {
             })
         })
     }
+}
+
+/// Root mean square of the scores that count, and the mean entropy of the attention weights: `ln n` less half the variance of the scores
+/// within a row.
+fn spread_of_scores(query: &Kernel, key: &Kernel, reach: &[f64], grid: &Grid) -> (f64, f64) {
+    let means = key.same.double_sums(grid, false);
+    let all = key.second_moment(grid) * grid.length;
+    let (mut before, mut square, mut pairs) = (0.0, 0.0, 0.0);
+    let mut entropies = Vec::with_capacity(grid.nodes());
+    for (t, ((weight, key), (query, reach))) in
+        grid.weights.iter().zip(key.own()).zip(query.own().iter().zip(reach)).enumerate()
+    {
+        let sum = if grid.causal { before + (weight + 1.0) / 2.0 * key } else { all };
+        before += weight * key;
+        square += weight * query * sum;
+        pairs += weight * reach;
+        let within = query * (sum / reach - means.at(t, t) / (reach * reach));
+        entropies.push((reach.ln() - within.max(0.0) / 2.0).max(0.0));
+    }
+    ((square / pairs).sqrt(), grid.mean(entropies))
 }
 
 #[cfg(test)]

@@ -7,9 +7,10 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::{Gradients, Int, Tensor};
 
 use super::listen::Heard;
+use super::parameters::measured;
 use super::probe::Leaves;
 use super::{Batch, Gradient, Probe, StepZero};
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Setup};
 
 /// Beyond this a logit says no more than that something is broken.
 const LARGEST_LOGIT: f64 = 1e6;
@@ -48,10 +49,12 @@ where
     Ok(run(batch, forward)?.0)
 }
 
-/// [`step_zero`], with the gradient of each parameter of `model` where there is autodiff.
+/// [`step_zero`], with what the parameters of `model` hold, and, where there is autodiff, the gradient of each: all that
+/// [`StepZero::findings`] can use.
 ///
-/// `forward` gets the model, the tokens and a probe: `|model, tokens, probe| model.forward_with(tokens, probe)`, or
-/// `|model, tokens, _| model.forward(tokens)` for a model without probes.
+/// `forward` gets the model, the tokens and a probe: `Transformer::forward_with`, or
+/// `|model, tokens, _| model.forward(tokens)` for a model without probes. Parameters whose role cannot be told are left out of
+/// [`StepZero::parameters`]; [`Setup::measure`] tells roles.
 ///
 /// # Errors
 /// Those of [`step_zero`].
@@ -60,14 +63,29 @@ where
     M: Module,
     F: FnOnce(&M, Tensor<2, Int>, &mut Probe<'_>) -> Tensor<3>,
 {
-    let (mut result, gradients) = run(batch, |tokens, probe| forward(model, tokens, probe))?;
-    if let Some(gradients) = gradients {
-        let mut collector = Collector { gradients: &gradients, path: Vec::new(), found: Vec::new() };
-        model.visit(&mut collector);
-        result.gradients = collector.found;
-        result.gradients.sort_by(|a, b| a.path.cmp(&b.path));
+    Setup::new().measure(model, batch, forward)
+}
+
+impl Setup {
+    /// As [`measure`], for a model whose roles or stacks this setup states.
+    ///
+    /// # Errors
+    /// Those of [`step_zero`], and a setup that does not fit the model.
+    pub fn measure<M, F>(&self, model: &M, batch: &Batch, forward: F) -> Result<StepZero, Error>
+    where
+        M: Module,
+        F: FnOnce(&M, Tensor<2, Int>, &mut Probe<'_>) -> Tensor<3>,
+    {
+        let (mut result, gradients) = run(batch, |tokens, probe| forward(model, tokens, probe))?;
+        result.parameters = measured(model, self)?;
+        if let Some(gradients) = gradients {
+            let mut collector = Collector { gradients: &gradients, path: Vec::new(), found: Vec::new() };
+            model.visit(&mut collector);
+            result.gradients = collector.found;
+            result.gradients.sort_by(|a, b| a.path.cmp(&b.path));
+        }
+        Ok(result)
     }
-    Ok(result)
 }
 
 /// Reads the gradients of a model's parameters.
@@ -269,6 +287,10 @@ impl Sums {
             attention: heard.attention,
             final_norm: heard.final_norm,
             gradients: Vec::new(),
+            parameters: Vec::new(),
+            positions: tokens.len() as u64,
+            norm_epsilon: None,
+            reported_loss: None,
             spread: None,
             seeds: 1,
             notes: Vec::new(),
@@ -303,7 +325,7 @@ pub(super) fn failed(found: impl Into<String>, todo: impl Into<String>) -> Error
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::step_zero::{Reading, Site, Verdict};
+    use crate::step_zero::{Fault, Reading, Site};
     use burn::tensor::{Device, TensorData};
 
     fn batch(tokens: [[i64; 3]; 1], targets: [[i64; 3]; 1]) -> Batch {
@@ -324,7 +346,7 @@ mod tests {
         assert!((result.entropy - 4f64.ln()).abs() < 1e-12);
         assert_eq!(result.top1, Some(0.25));
         assert_eq!(result.logit_std, 0.0);
-        assert_eq!(result.verdict(), Verdict::Dead);
+        assert_eq!(result.findings()[0].fault, Fault::Dead);
     }
 
     #[test]
@@ -352,7 +374,8 @@ mod tests {
         assert_eq!(masked.padding, 0.0);
         let open = step_zero(&batch, |_, _| row(0.0)).unwrap();
         assert!((open.loss - 4.852).abs() < 5e-4, "{}", open.loss);
-        assert_eq!(open.verdict(), Verdict::PaddingCounts { probability: 28.0 / 128.0 });
+        assert_eq!(open.findings()[0].fault, Fault::PaddingCounts);
+        assert!(open.findings()[0].cause.starts_with("21.9 % of the probability falls on padding"));
         let unsaid = Batch { vocab: None, ..batch };
         let error = step_zero(&unsaid, |_, _| row(f32::NEG_INFINITY)).unwrap_err();
         assert_eq!(error.to_string(), "logit 100 is -inf; if these are padding, say so by Batch::with_vocab");

@@ -9,34 +9,36 @@
 //!
 //! A fresh model knows nothing, so its loss should be that of guessing, ln V. What it really has is
 //! the loss of logits with some spread s: **ln V + s^2/2**, and with a tied head a little more, because the
-//! logit of the input token itself stands out. A loss above that is a fault in the start, and [`StepZero::verdict`]
-//! says which.
+//! logit of the input token itself stands out. A loss above that is a fault in the start, and [`StepZero::findings`]
+//! say which, and which parameter causes it.
 
 mod activation;
 mod architecture;
 mod batch;
 mod decoder;
+mod findings;
 mod gauss;
 mod kernel;
 mod listen;
 mod logits;
 mod measure;
+mod parameters;
 mod predict;
 mod probe;
 mod report;
 mod seeds;
-mod verdict;
 
 use serde::{Deserialize, Serialize};
 
 pub use activation::Activation;
 pub use architecture::Architecture;
 pub use batch::Batch;
+pub use findings::{Fault, Finding, Severity};
 pub use measure::{measure, step_zero};
+pub use parameters::{Loudest, Parameter};
 pub use predict::predict;
 pub use probe::{Point, Probe, Site};
 pub use report::{Beside, Row};
-pub use verdict::{Table, Verdict};
 
 use logits::{LogitLaw, Own};
 
@@ -82,6 +84,18 @@ pub struct StepZero {
     /// The gradient of each parameter, in a prediction, or measured by [`measure`] with autodiff.
     #[serde(default)]
     pub gradients: Vec<Gradient>,
+    /// What the parameters hold, where [`measure`] saw them, or are planned to hold.
+    #[serde(default)]
+    pub parameters: Vec<Parameter>,
+    /// Positions of the batch.
+    #[serde(default)]
+    pub positions: u64,
+    /// What the norms add to the variance, where it is known; see [`epsilon`](StepZero::epsilon).
+    #[serde(default)]
+    pub norm_epsilon: Option<f64>,
+    /// What the user's own loop printed as the loss of this batch, for [`findings`](StepZero::findings) to explain.
+    #[serde(default)]
+    pub reported_loss: Option<f64>,
     /// How far a measurement with one seed strays, in a prediction; over how many seeds it did, in a [`mean`](StepZero::mean) of several.
     #[serde(default)]
     pub spread: Option<Spread>,
@@ -167,6 +181,24 @@ impl StepZero {
     pub fn growth(&self) -> Option<f64> {
         let (first, last) = (self.stream.first()?, self.stream.last()?);
         Some(last.second_moment / first.second_moment)
+    }
+
+    /// What the norms add to the variance: as stated, or as the final norm, with gain 1, shows it: `v (1/f - 1)` for a stream of v that comes out
+    /// as f.
+    pub fn epsilon(&self) -> Option<f64> {
+        let shown = || {
+            let (last, norm) = (self.stream.last()?, self.final_norm?);
+            let epsilon = last.second_moment * (1.0 / norm - 1.0);
+            // Below that f32 shows nothing.
+            (epsilon > 1e-5 * last.second_moment && norm < 1.0).then_some(epsilon)
+        };
+        self.norm_epsilon.or_else(shown)
+    }
+
+    /// States what the user's own loop printed as the loss of this batch: a sum in place of a mean, bits or a mask are told from it.
+    pub fn with_reported_loss(mut self, loss: f64) -> Self {
+        self.reported_loss = Some(loss);
+        self
     }
 
     fn law(&self) -> LogitLaw {

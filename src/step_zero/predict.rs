@@ -3,6 +3,7 @@
 use super::architecture::Architecture;
 use super::decoder::{Decoder, Layer, Matrix};
 use super::kernel::{Attention, Grid, Kernel};
+use super::parameters::planned;
 use super::{Gradient, LogitLaw, Own, Reading, Scores, Site, Spread, StepZero, gauss};
 use crate::{Error, Plan};
 
@@ -49,7 +50,9 @@ pub fn predict(plan: &Plan, architecture: &Architecture) -> Result<StepZero, Err
             "use a vocabulary from 2 to the rows of the table",
         ));
     }
-    Ok(Walk::new(&decoder, architecture, vocab).run())
+    let mut result = Walk::new(&decoder, architecture, vocab).run();
+    result.parameters = planned(plan);
+    Ok(result)
 }
 
 /// One way through the layers and back.
@@ -92,6 +95,10 @@ impl<'a> Walk<'a> {
             attention: Vec::with_capacity(decoder.layers.len()),
             final_norm: None,
             gradients: Vec::new(),
+            parameters: Vec::new(),
+            positions: architecture.sequences * architecture.length,
+            norm_epsilon: Some(architecture.norm_epsilon),
+            reported_loss: None,
             spread: None,
             seeds: 1,
             notes: Vec::new(),

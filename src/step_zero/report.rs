@@ -34,7 +34,14 @@ impl fmt::Display for StepZero {
                 self.branches.len()
             )?;
         }
-        write!(f, "{}", self.verdict())
+        let findings = self.findings();
+        if findings.is_empty() {
+            return write!(f, "pass: the loss is what logits of this spread cost, and that is little");
+        }
+        for (i, finding) in findings.iter().enumerate() {
+            write!(f, "{}{finding}", if i > 0 { "\n" } else { "" })?;
+        }
+        Ok(())
     }
 }
 

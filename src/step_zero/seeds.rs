@@ -67,6 +67,10 @@ impl StepZero {
             gradients: (0..first.gradients.len())
                 .map(|i| Gradient { path: first.gradients[i].path.clone(), norm: maybe(&|run| run.gradients[i].norm) })
                 .collect(),
+            parameters: first.parameters.clone(),
+            positions: first.positions,
+            norm_epsilon: first.norm_epsilon,
+            reported_loss: first.reported_loss,
             spread: (runs.len() > 1).then(|| Spread {
                 loss: sd(&|run| run.loss),
                 log_sum_exp: sd(&|run| run.log_sum_exp),

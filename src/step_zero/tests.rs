@@ -119,11 +119,9 @@ fn a_tied_table_at_std_1_is_named() {
     // sd 11.3 / sqrt(512 tokens), five of them.
     close(measured.loss, 127.3, 2.5);
     close(measured.own_logit.unwrap(), 127.5, 2.5);
-    let Verdict::LogitsTooWide { table: Table::TokenEmbedding, table_std: Some(std), .. } = measured.verdict() else {
-        panic!("{}", measured.verdict());
-    };
-    close(std, 1.0, 0.02);
-    let text = measured.verdict().to_string();
+    let findings = measured.findings();
+    assert_eq!(findings[0].fault, Fault::LogitsTooWide, "{measured}");
+    let text = findings[0].to_string();
     assert!(text.contains("the token embedding, which is also the head, starts at std 1.0"), "{text}");
 }
 
@@ -140,13 +138,16 @@ fn an_untied_head_at_std_1_is_named() {
     // Norm epsilon takes 0.05 % of the spread here.
     close(wide.logit_std, 768f64.sqrt(), 0.05);
     assert!(wide.loss > 100.0, "{wide}");
-    let Verdict::LogitsTooWide { table: Table::OutputHead, table_std: Some(std), .. } = wide.verdict() else {
-        panic!("{}", wide.verdict());
-    };
-    close(std, 1.0, 1e-9);
+    let findings = wide.findings();
+    assert_eq!(
+        (findings[0].fault, findings[0].parameters[0].as_str()),
+        (Fault::LogitsTooWide, "head.weight"),
+        "{wide}"
+    );
+    assert!(findings[0].cause.ends_with("because the output head starts at std 1.000"), "{}", findings[0].cause);
     let right = predict(768f64.powf(-0.5));
     close(right.loss, 10.877, 2e-3);
-    assert_eq!(right.verdict(), Verdict::Healthy);
+    assert!(right.check().is_ok(), "{right}");
 }
 
 /// C03: the right number is ln V + s^2/2, not ln V.
@@ -172,7 +173,7 @@ fn a_fresh_model_is_as_predicted() {
             step_zero(&random_batch(1000, 8, 64), |tokens, probe| model.forward_with(tokens, probe)).unwrap();
         let plan = config.build(&Device::default()).unwrap().plan(&config.scheme).unwrap();
         let predicted = plan.predict(&config.architecture()).unwrap();
-        assert_eq!(measured.verdict(), Verdict::Healthy, "{measured}");
+        assert_eq!(measured.findings(), [], "{measured}");
         assert_eq!(measured.own_logit.is_some(), tied);
         assert_eq!((measured.stream.len(), measured.branches.len()), (13, 12));
         // Single seed at d = 128: +-25 % for the stream, 2 % for the logits, 0.01 nats.
@@ -209,7 +210,7 @@ fn branches_that_start_at_zero_copy_their_input() {
     let config = TransformerConfig::new(1000, 64, 768, 2, 12);
     let model = config.build(&Device::default()).unwrap();
     let predicted = model.plan(&zero.or(Gpt2::new())).unwrap().predict(&config.architecture()).unwrap();
-    assert!(matches!(predicted.verdict(), Verdict::CopiesInput { .. }), "{predicted}");
+    assert_eq!(predicted.findings()[0].fault, Fault::CopiesInput, "{predicted}");
 }
 
 #[test]

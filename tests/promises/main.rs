@@ -8,6 +8,7 @@ mod audit;
 mod audit_files;
 mod coverage;
 mod depth;
+mod diagnosis;
 mod errors;
 mod fans;
 mod known_trees;

@@ -1,0 +1,157 @@
+//! The projections that write into the stream: scaled for depth as their siblings are, once, and by the right number.
+
+use super::{Fault, Finding, StepZero};
+use crate::{Role, step_zero::Parameter};
+
+/// Fewer layers say too little about a rule over layers.
+const FEW: usize = 3;
+/// Two stds this close are the same.
+const SAME: f64 = 0.03;
+/// A projection that strays from its siblings by more is not one of them.
+const STRAYS: f64 = 0.2;
+
+/// A projection, and its std over that of the matrices of its layer that do not write.
+struct Scaled<'a> {
+    parameter: &'a Parameter,
+    layer: u64,
+    ratio: f64,
+}
+
+pub(super) fn find(s: &StepZero) -> Vec<Finding> {
+    let outputs = scaled(s, Role::AttentionOutput);
+    let downs = scaled(s, Role::MlpDown);
+    let mut findings = Vec::new();
+    for siblings in [&outputs, &downs] {
+        findings.extend(strays(siblings));
+    }
+    if findings.is_empty() {
+        findings.extend(common(&outputs, &downs));
+    }
+    findings
+}
+
+/// The reference of a layer is the mean over its values and first MLP matrices: queries and keys are scaled by some schemes for their scores.
+fn scaled(s: &StepZero, role: Role) -> Vec<Scaled<'_>> {
+    let reference = |layer: u64, fan_in: Option<u64>| {
+        let beside = |role: Role| {
+            s.parameters.iter().find(move |p| p.layer == Some(layer) && p.role == role && p.fan_in.is_some())
+        };
+        let source = match role {
+            Role::MlpDown => beside(Role::MlpIn).or_else(|| beside(Role::MlpUp)),
+            _ => beside(Role::Value),
+        }?;
+        // By a constant std both are alike; by a fan they differ as the roots of their fans.
+        let (from, to) = (source.fan_in? as f64, fan_in? as f64);
+        Some((source.std, (from / to).sqrt()))
+    };
+    let writes =
+        |parameter: &&Parameter| parameter.role == role && parameter.branches.is_some() && parameter.std.is_finite();
+    let mut scaled: Vec<(Scaled<'_>, f64)> = s
+        .parameters
+        .iter()
+        .filter(writes)
+        .filter_map(|parameter| {
+            let layer = parameter.layer?;
+            let (std, by_fan) = reference(layer, parameter.fan_in)?;
+            (std > 0.0).then(|| (Scaled { parameter, layer, ratio: parameter.std / std }, by_fan))
+        })
+        .collect();
+    // Where the value and the output have the same fan, only the MLP can tell a constant from a fan. Its siblings decide by whichever is nearer to what
+    // the outputs do; here: a ratio at the fan's own root is one of a fan.
+    let fans: Vec<f64> = scaled.iter().map(|(one, by_fan)| one.ratio / by_fan).collect();
+    let unscaled_by_fan = !fans.is_empty() && fans.iter().all(|ratio| (ratio - 1.0).abs() < SAME);
+    if unscaled_by_fan {
+        scaled.iter_mut().for_each(|(one, by_fan)| one.ratio /= *by_fan);
+    }
+    scaled.into_iter().map(|(one, _)| one).collect()
+}
+
+/// Projections that are not what their siblings in other layers are, whatever those are: constant, or falling over the layers.
+fn strays(siblings: &[Scaled<'_>]) -> Option<Finding> {
+    if siblings.len() < FEW {
+        return None;
+    }
+    let mut best: Option<(Vec<&Scaled<'_>>, f64)> = None;
+    for exponent in [0.0, 0.5] {
+        let level = |one: &Scaled<'_>| one.ratio * ((one.layer + 1) as f64).powf(exponent);
+        let mut levels: Vec<f64> = siblings.iter().map(level).collect();
+        levels.sort_by(f64::total_cmp);
+        let median = levels[levels.len() / 2];
+        let off: Vec<_> = siblings.iter().filter(|one| (level(one) / median - 1.0).abs() > STRAYS).collect();
+        if best.as_ref().is_none_or(|(fewest, _)| off.len() < fewest.len()) {
+            best = Some((off, median));
+        }
+    }
+    let (off, median) = best?;
+    // A third that strays is another rule, not a slip.
+    if off.is_empty() || 3 * off.len() > siblings.len() || median <= 0.0 {
+        return None;
+    }
+    let worst = off.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio))?;
+    let cause = format!(
+        "{} of {} projections into the stream are out of scale: std {:.5}, {:.2} times that of the same projection in other layers",
+        off.len(),
+        siblings.len(),
+        worst.parameter.std,
+        worst.ratio / median,
+    );
+    let todo = "scale every projection that writes into the stream alike; a pattern may have missed these";
+    let finding = Finding::warning(Fault::BranchOutOfScale, cause, todo);
+    Some(finding.about(off.into_iter().map(|one| one.parameter)))
+}
+
+/// What all projections have in common.
+fn common(outputs: &[Scaled<'_>], downs: &[Scaled<'_>]) -> Option<Finding> {
+    let branches = outputs.first()?.parameter.branches? as f64;
+    let layers = outputs.len();
+    if layers < FEW || downs.len() < FEW {
+        return None;
+    }
+    let level = |siblings: &[Scaled<'_>]| {
+        let mean = siblings.iter().map(|one| one.ratio).sum::<f64>() / siblings.len() as f64;
+        siblings.iter().all(|one| (one.ratio / mean - 1.0).abs() < SAME).then_some(mean)
+    };
+    let (output, down) = (level(outputs)?, level(downs)?);
+    let all = || outputs.iter().chain(downs).map(|one| one.parameter);
+    let near = |ratio: f64, wanted: f64| (ratio / wanted - 1.0).abs() < SAME;
+    let right = 1.0 / branches.sqrt();
+    if near(output, 1.0) && near(down, 1.0) {
+        let cause = format!(
+            "the {} projections into the stream are not scaled for depth: its variance grows with the number of layers",
+            outputs.len() + downs.len()
+        );
+        let todo = format!("scale them by 1/sqrt({branches}) = {right:.4}, as .depth_scaled(Depth::total()) does");
+        return Some(Finding::warning(Fault::DepthUnscaled, cause, todo).about(all()));
+    }
+    for (scaled, other, name, these) in
+        [(output, down, "MLP's down projections", downs), (down, output, "attention outputs", outputs)]
+    {
+        if near(scaled, right) && near(other, 1.0) {
+            let cause = format!("the {name} are not scaled for depth, and the other projections into the stream are");
+            let todo = format!("scale them by 1/sqrt({branches}) = {right:.4}, too");
+            let finding = Finding::warning(Fault::BranchOutOfScale, cause, todo);
+            return Some(finding.about(these.iter().map(|one| one.parameter)));
+        }
+    }
+    if !near(output, down) || output >= 1.0 - SAME {
+        return None;
+    }
+    if near(output, 1.0 / branches) {
+        let cause = format!("the projections into the stream are scaled for depth twice: by 1/{branches}");
+        let todo = format!("scale them once, by 1/sqrt({branches}) = {right:.4}");
+        return Some(Finding::warning(Fault::DepthScaledTwice, cause, todo).about(all()));
+    }
+    // 1/sqrt(N) is Megatron's hybrid; 1/N is CompleteP's.
+    let known = [right, (2.0 / branches).sqrt(), 2.0 / branches];
+    if known.iter().any(|known| near(output, *known)) {
+        return None;
+    }
+    let other = output.powi(-2);
+    let cause = format!(
+        "the projections into the stream are scaled for {other:.1} additions, and there are {branches}: std {output:.4} times that of the \
+         others in place of {right:.4}"
+    );
+    let todo =
+        format!("scale them by 1/sqrt({branches}); a changed number of layers may not have reached the initialization");
+    Some(Finding::warning(Fault::DepthWrong, cause, todo).about(all()))
+}
