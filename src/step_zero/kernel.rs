@@ -415,8 +415,8 @@ impl Attention {
     }
 }
 
-/// Root mean square of the scores that count, and the mean entropy of the attention weights: `ln n` less half the variance of the scores
-/// within a row.
+/// Root mean square of the scores that count, and the mean entropy of the attention weights: `ln n` less half the variance w of the scores
+/// within a row, and less of that where the n exponentials are few: to the next order `w/2 - 3 w^2 n/(4 (n - 1)^2)`.
 fn spread_of_scores(query: &Kernel, key: &Kernel, reach: &[f64], grid: &Grid) -> (f64, f64) {
     let means = key.same.double_sums(grid, false);
     let all = key.second_moment(grid) * grid.length;
@@ -430,7 +430,8 @@ fn spread_of_scores(query: &Kernel, key: &Kernel, reach: &[f64], grid: &Grid) ->
         square += weight * query * sum;
         pairs += weight * reach;
         let within = query * (sum / reach - means.at(t, t) / (reach * reach));
-        entropies.push((reach.ln() - within.max(0.0) / 2.0).max(0.0));
+        let few = if *reach > 1.0 { 1.5 * within.max(0.0) * reach / (reach - 1.0).powi(2) } else { 0.0 };
+        entropies.push((reach.ln() - within.max(0.0) / 2.0 / (1.0 + few)).max(0.0));
     }
     ((square / pairs).sqrt(), grid.mean(entropies))
 }

@@ -401,7 +401,8 @@ impl Walk<'_> {
             result.attention.iter().max_by(|a, b| a.std.total_cmp(&b.std)).filter(|a| a.std > WIDEST_SCORES)
         {
             notes.push(format!(
-                "the scores of layer {} have std {:.2}: beyond {WIDEST_SCORES} attention is not nearly uniform, and its branch is                  predicted too small",
+                "the scores of layer {} have std {:.2}: beyond {WIDEST_SCORES} attention is not nearly uniform, and its branch is \
+                 predicted too small",
                 widest.layer, widest.std
             ));
         }

@@ -14,4 +14,5 @@ mod fans;
 mod known_trees;
 mod residual;
 mod schemes;
+mod theory;
 mod values;
