@@ -57,7 +57,7 @@ mod model;
 mod names;
 mod report;
 mod start;
-mod statistics;
+pub(crate) mod statistics;
 
 #[cfg(feature = "checkpoint")]
 pub use file::WeightFile;

@@ -230,3 +230,59 @@ fn signs(count: usize) -> Vec<f64> {
     };
     (0..count).map(sign).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_and_extremes() {
+        let values = [1.0, 2.0, 3.0, 6.0, 0.0, f32::NAN];
+        let found = Sample::of(&values, 6, false, 24).statistics;
+        // Mean 2.4; central moments 4.24 and 41.0272 by hand.
+        assert_eq!((found.count, found.zeros, found.non_finite, found.min, found.max), (5, 1, 1, 0.0, 6.0));
+        assert!((found.mean - 2.4).abs() < 1e-15 && (found.std - 4.24f64.sqrt()).abs() < 1e-15);
+        assert!((found.kurtosis - 41.0272 / (4.24 * 4.24)).abs() < 1e-12, "{}", found.kurtosis);
+    }
+
+    /// The spread of gains is small beside their mean.
+    #[test]
+    fn a_small_spread_keeps_its_digits() {
+        let values: Vec<f32> = (0..1000).map(|i| 1.0 + (i % 2) as f32 * 2f32.powi(-20)).collect();
+        let found = Sample::of(&values, 1000, false, 24).statistics;
+        assert!((found.std / 2f64.powi(-21) - 1.0).abs() < 1e-6, "{}", found.std);
+        assert!((found.kurtosis - 1.0).abs() < 1e-6, "{}", found.kurtosis);
+    }
+
+    #[test]
+    fn lanes() {
+        let values = [1.0, -1.0, 2.0, 0.0, 0.0, 0.0, 3.0, 4.0, 5.0];
+        let sample = Sample::of(&values, 3, false, 24);
+        let rows = sample.rows.unwrap();
+        assert_eq!((rows.count, rows.len, rows.zeros, rows.first_zeros), (3, 3, 1, vec![1]));
+        assert_eq!(rows.largest, Lane { index: 2, sum: 12.0, squares: 50.0 });
+        assert_eq!(rows.smallest, Lane { index: 0, sum: 2.0, squares: 6.0 });
+        let turned = Sample::of(&values, 3, true, 24);
+        assert_eq!(turned.columns.unwrap().largest.index, 2);
+        assert_eq!(turned.rows.unwrap().largest, Lane { index: 2, sum: 7.0, squares: 29.0 });
+    }
+
+    #[test]
+    fn cells_ascend_and_hold_their_values() {
+        let values = [-1e30f32, -2.0, -1.9, -0.02, -1e-20, 0.0, 1e-20, 0.02, 0.0201, 1.9, 2.0, 1e30];
+        let cells: Vec<i32> = values.iter().map(|&value| cell(value)).collect();
+        assert!(cells.is_sorted());
+        for (&value, &cell) in values.iter().zip(&cells) {
+            let (low, high) = (lower_bound(cell), lower_bound(cell + 1));
+            assert!(low <= f64::from(value) && f64::from(value) <= high, "{value}: {low} to {high}");
+        }
+        assert_eq!((cell(-0.0), lower_bound(cell(1.9)), lower_bound(cell(-2.0))), (0, 1.875, -2.25));
+    }
+
+    #[test]
+    fn orthogonality_of_small_matrices() {
+        let rotation = [0.6, -0.8, 0.8, 0.6].map(|x: f32| 3.0 * x);
+        assert!(orthogonality(&rotation, 2) < 1e-6);
+        assert!(orthogonality(&[1.0, 0.0, 0.0, 2.0], 2) > 0.3);
+    }
+}
