@@ -36,6 +36,8 @@ pub enum ErrorKind {
     Audit,
     /// A file that cannot be read or written, or that is not what it should be.
     File,
+    /// A device that does not answer, or that failed while it was written to or read from.
+    Device,
 }
 
 /// The error of every fallible function of this crate.
