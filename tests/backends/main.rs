@@ -17,6 +17,5 @@ mod zoo;
 
 /// The device under test.
 fn under_test() -> burn::tensor::Device {
-    let name = std::env::var("BURN_INIT_DEVICE").unwrap_or_default();
-    device::open(if name.is_empty() { "flex" } else { &name }).unwrap_or_else(|reason| panic!("BURN_INIT_DEVICE: {reason}"))
+    device::from_environment().unwrap_or_else(|error| panic!("{error}"))
 }

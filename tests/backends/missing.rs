@@ -38,7 +38,11 @@ fn feature_off() {
 #[cfg(feature = "wgpu")]
 #[test]
 fn no_graphics_driver() {
-    let hidden = [("VK_DRIVER_FILES", "/dev/null"), ("VK_ICD_FILENAMES", "/dev/null"), ("__EGL_VENDOR_LIBRARY_FILENAMES", "/dev/null")];
+    let hidden = [
+        ("VK_DRIVER_FILES", "/dev/null"),
+        ("VK_ICD_FILENAMES", "/dev/null"),
+        ("__EGL_VENDOR_LIBRARY_FILENAMES", "/dev/null"),
+    ];
     crate::process::Process::start("missing::opens_wgpu", &hidden).succeeds(std::time::Duration::from_secs(60));
 }
 
