@@ -283,9 +283,12 @@ impl Server {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line)?;
+        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let server = Self(child);
+        let mut line = String::new();
+        stdout.read_line(&mut line)?;
+        // burn's log of the sessions comes behind; somebody has to read it.
+        std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
         let address = line.trim().strip_prefix(ADDRESS).ok_or("the server did not start")?;
         Ok((server, address.to_string()))
     }

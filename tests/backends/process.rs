@@ -3,13 +3,15 @@
 use std::{
     io::{BufRead as _, BufReader},
     process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
     time::{Duration, Instant},
 };
 
 /// A child that is killed when it is dropped, as on a machine that fails.
 pub struct Process {
     child: Child,
-    lines: BufReader<std::process::ChildStdout>,
+    /// What it prints, read as it comes, so that it never waits for a reader.
+    lines: Receiver<String>,
     name: String,
 }
 
@@ -23,20 +25,23 @@ impl Process {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (send, lines) = channel();
+        std::thread::spawn(move || stdout.lines().map_while(Result::ok).for_each(|line| drop(send.send(line))));
         Self { child, lines, name: name.into() }
     }
 
     /// What follows `key` on the first line that starts with it.
     pub fn answer(&mut self, key: &str) -> String {
-        let mut line = String::new();
-        while self.lines.read_line(&mut line).unwrap() > 0 {
-            if let Some(answer) = line.strip_prefix(key) {
-                return answer.trim().to_string();
+        loop {
+            match self.lines.recv_timeout(Duration::from_secs(60)) {
+                Ok(line) => match line.strip_prefix(key) {
+                    Some(answer) => return answer.trim().to_string(),
+                    None => continue,
+                },
+                Err(reason) => panic!("{} did not say {key:?}: {reason}", self.name),
             }
-            line.clear();
         }
-        panic!("{} ended without saying {key:?}", self.name);
     }
 
     /// Waits for success; a child that takes longer than `limit` is killed, and has failed.
