@@ -59,7 +59,7 @@
 //! | [`ParamSpec`], [`Role`], [`Init`], [`Rule`] | what is known about a parameter, and what it starts as, as data |
 //! | [`Plan`] | the scheme met with the tree: dry run, report, record, replay |
 //! | [`audit`] | an existing model or file of weights against a plan; the scheme that comes closest |
-//! | [`step_zero`] | loss, logits and residual stream of a fresh model, predicted and measured |
+//! | [`step_zero`] | loss, logits, stream and gradients of a fresh model: predicted, measured, and what is wrong in words |
 //! | [`mod@reference`] | a decoder-only Pre-Norm Transformer to try schemes on |
 //! | [`sample`] | addressable random numbers: a value is a function of seed, path and index |
 //!
