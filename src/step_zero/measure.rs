@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::activation::log_softmax;
-use burn::tensor::{Gradients, Int, Tensor};
+use burn::module::Module;
+use burn::tensor::{Int, Tensor};
 
+use super::backward::Backward;
 use super::listen::Heard;
 use super::parameters::measured;
 use super::probe::Leaves;
-use super::{Batch, Gradient, Probe, StepZero};
+use super::{Batch, Probe, StepZero};
 use crate::{Error, ErrorKind, Setup};
 
 /// Beyond this a logit says no more than that something is broken.
@@ -21,7 +21,7 @@ const STANDS_OUT: f64 = 4.0;
 ///
 /// `forward` gets the tokens `[batch, seq]` and a probe, and returns the logits `[batch, seq, vocab]`. It shows
 /// the probe whatever it likes: without that the stream, the branches and the scores stay empty. The loss is computed from the logits
-/// in f64 by log-sum-exp. On a device with autodiff the mean loss is differentiated as well, and the stream has its gradient wherever the model
+/// in f64 by log-sum-exp. On a device with autodiff (and with this crate's feature of that name, on by default) the mean loss is differentiated as well, and the stream has its gradient wherever the model
 /// calls [`Probe::pass`]; dropout is at work there, so configure it away.
 ///
 /// # Errors
@@ -76,46 +76,14 @@ impl Setup {
         M: Module,
         F: FnOnce(&M, Tensor<2, Int>, &mut Probe<'_>) -> Tensor<3>,
     {
-        let (mut result, gradients) = run(batch, |tokens, probe| forward(model, tokens, probe))?;
+        let (mut result, backward) = run(batch, |tokens, probe| forward(model, tokens, probe))?;
         result.parameters = measured(model, self)?;
-        if let Some(gradients) = gradients {
-            let mut collector = Collector { gradients: &gradients, path: Vec::new(), found: Vec::new() };
-            model.visit(&mut collector);
-            result.gradients = collector.found;
-            result.gradients.sort_by(|a, b| a.path.cmp(&b.path));
-        }
+        result.gradients = backward.map(|backward| backward.of(model)).unwrap_or_default();
         Ok(result)
     }
 }
 
-/// Reads the gradients of a model's parameters.
-struct Collector<'a> {
-    gradients: &'a Gradients,
-    path: Vec<String>,
-    found: Vec<Gradient>,
-}
-
-impl ModuleVisitor for Collector<'_> {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.into());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if !param.is_require_grad() {
-            return;
-        }
-        let gradient = param.base().grad(self.gradients);
-        let norm = gradient.and_then(|gradient| gradient.try_to_vec_as::<f32>().ok());
-        let norm = norm.map(|values| values.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>().sqrt());
-        self.found.push(Gradient { path: self.path.join("."), norm });
-    }
-}
-
-fn run<F>(batch: &Batch, forward: F) -> Result<(StepZero, Option<Gradients>), Error>
+fn run<F>(batch: &Batch, forward: F) -> Result<(StepZero, Option<Backward>), Error>
 where
     F: FnOnce(Tensor<2, Int>, &mut Probe<'_>) -> Tensor<3>,
 {
@@ -180,27 +148,14 @@ where
         sums.add(row, vocab as usize, token as usize, target as usize)?;
     }
     let mut result = sums.finish(vocab, &tokens, &targets, heard);
-    let gradients = logits.device().is_autodiff().then(|| backward(logits, batch.targets.clone()));
-    if let Some(gradients) = &gradients {
+    let backward = Backward::run(logits, batch.targets.clone());
+    if let Some(backward) = &backward {
         for reading in &mut result.stream {
             let leaf = leaves.iter().find(|(point, _)| *point == reading.point).map(|(_, leaf)| leaf);
-            reading.gradient = leaf.and_then(|leaf| leaf.grad(gradients)).and_then(|gradient| mean_square(&gradient));
+            reading.gradient = leaf.and_then(|leaf| backward.mean_square(leaf));
         }
     }
-    Ok((result, gradients))
-}
-
-/// Differentiates the mean cross-entropy.
-fn backward(logits: Tensor<3>, targets: Tensor<2, Int>) -> Gradients {
-    let targets = targets.to_device(&logits.device()).unsqueeze_dim::<3>(2);
-    log_softmax(logits, 2).gather(2, targets).mean().neg().backward()
-}
-
-/// `mean_t |n g_t|^2`, with g_t the gradient of the mean loss by what stands at position t.
-fn mean_square(gradient: &Tensor<3>) -> Option<f64> {
-    let [rows, length, _] = gradient.dims();
-    let values = floats(gradient).ok()?;
-    Some(values.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>() * (rows * length) as f64)
+    Ok((result, backward))
 }
 
 /// Sums over the positions.

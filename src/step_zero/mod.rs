@@ -14,6 +14,7 @@
 
 mod activation;
 mod architecture;
+mod backward;
 mod batch;
 mod decoder;
 mod findings;

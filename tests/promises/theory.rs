@@ -54,7 +54,8 @@ fn disagreement(measured: &StepZero, predicted: &StepZero) -> Option<String> {
     let scores = predicted.attention.iter().map(|scores| scores.std).fold(0.0, f64::max);
     let rest = 3.0 / predicted.d_model.unwrap() as f64 + 0.1 * scores.powi(4).min(1.0);
     let off = |name: String, m: f64, p: f64, sd: f64, rest: f64| {
-        ((m - p).abs() > 5.0 * sd / seeds + rest * p.abs()).then(|| format!("{name}: measured {m}, predicted {p} +- {sd}"))
+        ((m - p).abs() > 5.0 * sd / seeds + rest * p.abs())
+            .then(|| format!("{name}: measured {m}, predicted {p} +- {sd}"))
     };
     let spread = predicted.spread.unwrap();
     let mut all = vec![
@@ -70,7 +71,13 @@ fn disagreement(measured: &StepZero, predicted: &StepZero) -> Option<String> {
     for (i, (m, p)) in measured.stream.iter().zip(&predicted.stream).enumerate() {
         all.push(off(m.point.to_string(), m.second_moment, p.second_moment, p.sd.unwrap(), rest));
         let tolerance = if i == 0 { 0.35 } else { 0.2 };
-        all.push(off(format!("{} gradient", m.point), m.gradient.unwrap(), p.gradient.unwrap(), p.gradient_sd.unwrap(), tolerance));
+        all.push(off(
+            format!("{} gradient", m.point),
+            m.gradient.unwrap(),
+            p.gradient.unwrap(),
+            p.gradient_sd.unwrap(),
+            tolerance,
+        ));
     }
     for (m, p) in measured.branches.iter().zip(&predicted.branches) {
         all.push(off(m.point.to_string(), m.second_moment, p.second_moment, p.sd.unwrap(), rest));
@@ -217,7 +224,11 @@ fn out_of_range_is_said() {
     let notes = |config: TransformerConfig, scheme: &dyn Initializer| predicted(&config, scheme).notes.join("\n");
     assert_eq!(notes(config(), &Gpt2::new()), "");
     let scores = from_fn(|p| matches!(p.role(), Role::Query | Role::Key).then(|| Init::normal(0.15))).or(Gpt2::new());
-    assert!(notes(config(), &scores).starts_with("the scores of layer 2 have std 2.87"), "{}", notes(config(), &scores));
+    assert!(
+        notes(config(), &scores).starts_with("the scores of layer 2 have std 2.87"),
+        "{}",
+        notes(config(), &scores)
+    );
     let narrow = TransformerConfig::new(700, 32, 32, 2, 4);
     assert_eq!(notes(narrow, &Gpt2::new()), "d_model is 32: below 64 corrections of order 1/d_model are not small");
     let wide = from_fn(|p| (p.role() == Role::TokenEmbedding).then(|| Init::normal(1.0))).or(Gpt2::new());
