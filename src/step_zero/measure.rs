@@ -8,12 +8,11 @@ use burn::tensor::{Int, Tensor};
 use super::backward::Backward;
 use super::listen::Heard;
 use super::parameters::measured;
+use super::position::Position;
 use super::probe::Leaves;
 use super::{Batch, Probe, StepZero};
 use crate::{Error, ErrorKind, Setup};
 
-/// Beyond this a logit says no more than that something is broken.
-const LARGEST_LOGIT: f64 = 1e6;
 /// How many standard deviations the own-token logit must stand out to count as the sign of a tied head.
 const STANDS_OUT: f64 = 4.0;
 
@@ -144,8 +143,8 @@ where
 
     let mut sums = Sums::default();
     let values = floats(&logits).map_err(|reason| failed(format!("the logits cannot be read: {reason}"), ""))?;
-    for ((row, &token), &target) in values.chunks_exact(width).zip(&tokens).zip(&targets) {
-        sums.add(row, vocab as usize, token as usize, target as usize)?;
+    for position in positions(&values, width, vocab as usize, &tokens, &targets)? {
+        sums.add(&position);
     }
     let mut result = sums.finish(vocab, &tokens, &targets, heard);
     let backward = Backward::run(logits, batch.targets.clone());
@@ -156,6 +155,24 @@ where
         }
     }
     Ok((result, backward))
+}
+
+/// One for each row of logits, on all threads with the `rayon` feature.
+fn positions(
+    logits: &[f32],
+    width: usize,
+    vocab: usize,
+    tokens: &[i64],
+    targets: &[i64],
+) -> Result<Vec<Position>, Error> {
+    let of = |(i, row): (usize, &[f32])| Position::of(row, vocab, tokens[i] as usize, targets[i] as usize);
+    #[cfg(feature = "rayon")]
+    {
+        use rayon::prelude::*;
+        logits.par_chunks_exact(width).enumerate().map(of).collect()
+    }
+    #[cfg(not(feature = "rayon"))]
+    logits.chunks_exact(width).enumerate().map(of).collect()
 }
 
 /// Sums over the positions.
@@ -173,48 +190,16 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, row: &[f32], vocab: usize, token: usize, target: usize) -> Result<(), Error> {
-        let masked = |i: usize, z: f32| i >= vocab && z == f32::NEG_INFINITY;
-        if let Some((i, z)) = row.iter().enumerate().find(|&(i, z)| !z.is_finite() && !masked(i, *z)) {
-            let todo = if *z == f32::NEG_INFINITY {
-                "if these are padding, say so by Batch::with_vocab"
-            } else {
-                "look at the first point of the stream that is not finite"
-            };
-            return Err(failed(format!("logit {i} is {z}"), todo));
-        }
-        let max = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-        if max > LARGEST_LOGIT {
-            return Err(failed(format!("a logit is {max:e}"), "look at the scale of the table that makes the logits"));
-        }
-        let (mut sum, mut weighted, mut padding) = (0.0, 0.0, 0.0);
-        for (i, &z) in row.iter().enumerate() {
-            let z = f64::from(z) - max;
-            let e = z.exp();
-            if e > 0.0 {
-                sum += e;
-                weighted += e * z;
-            }
-            if i >= vocab {
-                padding += e;
-            }
-        }
-        let others = || row[..vocab].iter().enumerate().filter(|&(i, _)| i != token).map(|(_, &z)| f64::from(z));
-        let n = (vocab - 1) as f64;
-        let mean = others().sum::<f64>() / n;
-        let squares = others().map(|z| (z - mean).powi(2)).sum::<f64>();
-        let own = f64::from(row[token]) - mean;
-
+    fn add(&mut self, position: &Position) {
         self.count += 1.0;
-        self.loss += max + sum.ln() - f64::from(row[target]);
-        self.log_sum_exp += max + sum.ln();
-        self.entropy += sum.ln() - weighted / sum;
-        self.top1 += 1.0 / sum;
-        self.padding += padding / sum;
-        self.variance += squares / (n - 1.0).max(1.0);
-        self.own += own;
-        self.own_squared += own * own;
-        Ok(())
+        self.loss += position.loss;
+        self.log_sum_exp += position.log_sum_exp;
+        self.entropy += position.entropy;
+        self.top1 += position.top1;
+        self.padding += position.padding;
+        self.variance += position.variance;
+        self.own += position.own;
+        self.own_squared += position.own * position.own;
     }
 
     fn finish(self, vocab: u64, tokens: &[i64], targets: &[i64], heard: Heard) -> StepZero {
