@@ -39,7 +39,7 @@ fn scaled(s: &StepZero, role: Role) -> Vec<Scaled<'_>> {
     };
     let mut scaled = Vec::new();
     let mut by_fan = Vec::new();
-    for parameter in s.with_role(std::slice::from_ref(&role)).filter(|p| p.branches.is_some() && p.std.is_finite()) {
+    for parameter in s.parameters.iter().filter(|p| p.role == role && p.branches.is_some() && p.std.is_finite()) {
         let Some((layer, reference)) = parameter.layer.and_then(|layer| Some((layer, beside(layer)?))) else {
             continue;
         };
