@@ -9,6 +9,7 @@
 use super::{
     Distribution, Element, Stream,
     dispatch::{Job, dispatch},
+    pieces::each,
 };
 
 /// Reflections that are applied together.
@@ -57,17 +58,6 @@ impl Stream {
             }
         });
     }
-}
-
-/// Calls `f` on each piece of `length` values, on all threads with the `rayon` feature.
-fn each<T: Send>(values: &mut [T], length: usize, f: impl Fn(usize, &mut [T]) + Sync) {
-    #[cfg(feature = "rayon")]
-    {
-        use rayon::prelude::*;
-        values.par_chunks_mut(length).enumerate().for_each(|(i, piece)| f(i, piece));
-    }
-    #[cfg(not(feature = "rayon"))]
-    values.chunks_mut(length).enumerate().for_each(|(i, piece)| f(i, piece));
 }
 
 /// `PANEL` successive reflections `I - v v' / (v'v / 2)` as `I - V T V'`.

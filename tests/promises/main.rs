@@ -9,5 +9,6 @@ mod errors;
 mod fans;
 mod known_trees;
 mod residual;
+mod sampling;
 mod schemes;
 mod values;

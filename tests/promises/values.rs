@@ -1,16 +1,20 @@
 //! A value is a function of seed, path and index, and goes into burn's parameter without changing anything else about it.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
 use burn::{
     module::{Module, ModuleVisitor, Param, ParamId},
-    nn::{Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig},
+    nn::{Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig, LinearLayout},
     optim::{AdamWConfig, GradientsParams},
     tensor::{Device, Int, Tensor, bf16},
 };
 use burn_init::{
     Depth, Dtype, Fill, Gpt2, Init, Initializer as _, ModuleInit as _, Plan, Role, Scheme, Setup, TorchDefault, Xavier,
     from_fn,
+    sample::{Distribution, Stream},
 };
 
 use crate::{
@@ -62,6 +66,54 @@ fn repeat_and_threads() {
         threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), reference));
     });
     assert_ne!(values(&nano(&device()).initialize(&Gpt2::new(), 2).unwrap()), reference);
+}
+
+fn on<T: Send>(_threads: usize, work: impl FnOnce() -> T + Send) -> T {
+    #[cfg(feature = "rayon")]
+    return rayon::ThreadPoolBuilder::new().num_threads(_threads).build().unwrap().install(work);
+    #[cfg(not(feature = "rayon"))]
+    work()
+}
+
+/// One parallel pass draws small and large tensors of either layout together: the bits are those of each stream alone, on any
+/// number of threads, and progress is told in the order of the tree.
+#[test]
+fn many_tensors_in_one_pass() {
+    let device = device();
+    let model = || -> Vec<Linear> {
+        let layout = |i: usize| if i.is_multiple_of(3) { LinearLayout::Col } else { LinearLayout::Row };
+        let size = |i: usize| if i % 50 == 25 { (1500, 3000) } else { (i % 7 + 1, 37) };
+        let linear = |i| LinearConfig::new(size(i).0, size(i).1).with_layout(layout(i)).init(&device);
+        (0..240).map(linear).collect()
+    };
+    let scheme = from_fn(|_| Init::normal(0.02));
+    let alone = |path: &str, len: usize| {
+        let mut out = vec![0.0f32; len];
+        Stream::new(1, path).fill(&Distribution::Normal { mean: 0.0, std: 0.02 }, 0, &mut out);
+        out
+    };
+    let plan = model().plan(&scheme).unwrap();
+    for threads in [1, 2, 5] {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let setup = Setup::new().progress({
+            let told = told.clone();
+            move |progress| told.lock().unwrap().push((progress.path.to_string(), progress.done, progress.total))
+        });
+        let started = values(&on(threads, || setup.initialize(model(), &scheme, 1)).unwrap());
+        assert_eq!(started.len(), 480);
+        for (path, values) in &started {
+            assert!(*values == alone(path, values.len()), "{path} on {threads} threads");
+        }
+        let told = told.lock().unwrap();
+        let mut done = 0;
+        for (path, so_far, total) in told.iter() {
+            done += started[path].len() as u64;
+            assert_eq!((*so_far, *total), (done, plan.num_params()), "{path}");
+        }
+        assert_eq!(done, plan.num_params());
+        let paths: Vec<&String> = told.iter().map(|(path, ..)| path).collect();
+        assert_eq!((paths[0].as_str(), paths[479].as_str(), paths.len()), ("0.weight", "239.bias", 480));
+    }
 }
 
 #[derive(Module, Debug)]

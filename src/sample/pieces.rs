@@ -1,0 +1,11 @@
+//! Work on the pieces of a slice, in parallel with the `rayon` feature.
+
+/// Calls `f` with each piece of `length` values and its number, on all threads of the current pool.
+pub(crate) fn each<T: Send>(values: &mut [T], length: usize, f: impl Fn(usize, &mut [T]) + Sync) {
+    #[cfg(feature = "rayon")]
+    if values.len() > length {
+        use rayon::prelude::*;
+        return values.par_chunks_mut(length).enumerate().for_each(|(i, piece)| f(i, piece));
+    }
+    values.chunks_mut(length).enumerate().for_each(|(i, piece)| f(i, piece));
+}
