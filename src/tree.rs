@@ -208,6 +208,7 @@ impl Survey {
         }
         let mut tasks = Vec::new();
         let mut first = HashMap::new();
+        let mut total = 0;
         let mut places = HashMap::new();
         for site in &self.sites.known {
             let entries = plan.blocks(site.specs[0].path());
@@ -218,6 +219,7 @@ impl Survey {
             let Storage { dtype, col } = self.storage[site.leaf];
             let dtype = setup.dtype.map_or(dtype, burn_dtype);
             let task = *first.entry(leaf.id).or_insert_with(|| {
+                total += elements(entries);
                 tasks.push(Task { entries, dtype, turned: site.transposed != col });
                 tasks.len() - 1
             });
@@ -230,7 +232,7 @@ impl Survey {
             segments: Vec::new(),
             shared: HashMap::new(),
             done: 0,
-            total: plan.num_params(),
+            total,
         };
         Ok(model.map(&mut writer))
     }
@@ -330,6 +332,7 @@ impl ModuleMapper for Writer<'_> {
             None => {
                 let device = param.lazy_device();
                 let values = self.ahead.take(task);
+                self.done += elements(entries);
                 let create = |values| Tensor::from_data(values, (&device, dtype));
                 let tensor: Tensor<D> = device.memory_persistent_allocations(values, create);
                 if col { tensor.transpose() } else { tensor }
@@ -338,10 +341,13 @@ impl ModuleMapper for Writer<'_> {
         if !entries[0].tied().is_empty() {
             self.shared.insert(id, Box::new(tensor.clone()));
         }
-        self.done += entries.iter().map(|entry| entry.spec().num_elements()).sum::<u64>();
         self.setup.report(Progress { path, done: self.done, total: self.total });
         put(param, tensor, col)
     }
+}
+
+fn elements(entries: &[Entry]) -> u64 {
+    entries.iter().map(|entry| entry.spec().num_elements()).sum()
 }
 
 /// The values of one parameter in row-major order of its spec's shape: a function of the plan's lines and the seed.

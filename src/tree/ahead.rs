@@ -75,7 +75,7 @@ fn transpose<E: Element>(values: &[E], rows: usize, columns: usize) -> Vec<E> {
 pub(super) struct Ahead<'a> {
     seed: u64,
     tasks: Vec<Task<'a>>,
-    /// Tasks before this one were drawn, or asked for out of turn.
+    /// The first task that no batch has come to yet.
     next: usize,
     drawn: HashMap<usize, TensorData>,
 }

@@ -12,8 +12,8 @@ use burn::{
     tensor::{Device, Int, Tensor, bf16},
 };
 use burn_init::{
-    Depth, Dtype, Fill, Gpt2, Init, Initializer as _, ModuleInit as _, Plan, Role, Scheme, Setup, TorchDefault, Xavier,
-    from_fn,
+    Depth, Dtype, Fill, Gpt2, Init, Initializer as _, Law, ModuleInit as _, Plan, Role, Scheme, Setup, TorchDefault,
+    Xavier, from_fn,
     sample::{Distribution, Stream},
 };
 
@@ -135,6 +135,35 @@ fn order_and_extra_layers() {
     }
 }
 
+/// C49: a shard draws its range by the law of the whole, which a plan tells without the tensor; so the fans are the whole's.
+#[test]
+fn shards_follow_the_plan_of_the_whole() {
+    const SIDE: usize = 512;
+    let linear = LinearConfig::new(SIDE, SIDE).with_bias(false).init(&device());
+    let plan = linear.plan(&Xavier::normal()).unwrap();
+    let entry = plan.get("weight").unwrap();
+    let Law::Draw(distribution) = entry.law() else { panic!("{}", entry.law()) };
+    let stream = Stream::new(7, entry.stream_path());
+    let draw = |offset: usize, len: usize| {
+        let mut out = vec![0.0f32; len];
+        stream.fill(distribution, offset as u64, &mut out);
+        out
+    };
+    let whole = values(&linear.initialize(&plan, 7).unwrap()).remove("weight").unwrap();
+    for count in [2, 4, 8] {
+        let width = SIDE / count;
+        for shard in 0..count {
+            let rows = draw(shard * width * SIDE, width * SIDE);
+            assert_eq!(rows, whole[shard * width * SIDE..][..width * SIDE], "rows, {shard} of {count}");
+            assert_std(&rows, (2.0 / (2 * SIDE) as f64).sqrt(), "a shard of rows");
+            for row in 0..SIDE {
+                let at = row * SIDE + shard * width;
+                assert_eq!(draw(at, width), whole[at..][..width], "columns, {shard} of {count}");
+            }
+        }
+    }
+}
+
 /// C45: a clone of a started model is equal to it.
 #[test]
 fn clones() {
@@ -250,6 +279,22 @@ fn ties() {
     let started = values(&setup.initialize(model, &scheme, 1).unwrap());
     assert_eq!(started["wte.weight"], started["lm_head.weight"]);
     assert!(started["wte.weight"].iter().any(|&x| x != 0.0));
+}
+
+/// Progress ends at its total: a tied parameter counts once, and one that is kept does not.
+#[test]
+fn progress_counts_what_is_started() {
+    let device = device();
+    let wte = EmbeddingConfig::new(20, 8).init(&device);
+    let model = Tied { lm_head: wte.clone(), wte, norm: LayerNormConfig::new(8).init(&device) };
+    let last = Arc::new(Mutex::new((0, 0)));
+    let setup = Setup::new().role("lm_head.weight", Role::OutputHead).progress({
+        let last = last.clone();
+        move |progress| *last.lock().unwrap() = (progress.done, progress.total)
+    });
+    let scheme = Gpt2::new().with_depth(Depth::none()).with("norm.gamma", Init::Keep);
+    setup.initialize(model, &scheme, 1).unwrap();
+    assert_eq!(*last.lock().unwrap(), (20 * 8 + 8, 20 * 8 + 8));
 }
 
 #[derive(Default)]
