@@ -21,6 +21,7 @@ mod log;
 mod normal;
 mod orthogonal;
 mod philox;
+mod pieces;
 mod special;
 mod stream;
 mod truncated;
@@ -31,6 +32,7 @@ mod exact;
 
 pub use distribution::Distribution;
 pub use element::Element;
+pub(crate) use pieces::each;
 pub use special::truncated_moments;
 pub use stream::Stream;
 

@@ -13,6 +13,7 @@ mod errors;
 mod fans;
 mod known_trees;
 mod residual;
+mod sampling;
 mod schemes;
 mod theory;
 mod values;

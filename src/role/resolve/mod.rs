@@ -80,6 +80,7 @@ struct Reader<'a> {
     paths: Vec<String>,
     drafts: Vec<Draft>,
     children: Children<'a>,
+    by_segments: HashMap<&'a [String], &'a Leaf>,
     stacks: BTreeMap<String, StackDraft>,
     warnings: Vec<String>,
 }
@@ -98,6 +99,7 @@ impl<'a> Reader<'a> {
             paths: leaves.iter().map(|leaf| setup.full_path(&leaf.segments)).collect(),
             drafts: Vec::with_capacity(leaves.len()),
             children,
+            by_segments: leaves.iter().map(|leaf| (leaf.segments.as_slice(), leaf)).collect(),
             stacks: BTreeMap::new(),
             warnings: Vec::new(),
         }
@@ -344,11 +346,9 @@ impl<'a> Reader<'a> {
         if draft.holder != Holder::Linear {
             return Ok(seen.or((a == b && reads_or_writes(role)).then_some(Layout::InOut)));
         }
-        let bias = self.leaves.iter().find(|other| {
-            other.segments.len() == leaf.segments.len()
-                && other.segments[..leaf.segments.len() - 1] == leaf.segments[..leaf.segments.len() - 1]
-                && other.segments.last().is_some_and(|name| name == "bias")
-        });
+        let mut beside = leaf.segments.clone();
+        *beside.last_mut().unwrap_or(&mut String::new()) = "bias".into();
+        let bias = self.by_segments.get(beside.as_slice());
         if bias.is_some_and(|bias| bias.shape != [b]) || (bias.is_none() && seen == Some(Layout::OutIn)) {
             return Err(Error::new(
                 ErrorKind::Layout,
