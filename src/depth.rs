@@ -90,6 +90,11 @@ impl Depth {
         }
     }
 
+    /// Whether the roles that it names have this one among them.
+    pub(crate) fn covers_role(&self, role: Role) -> bool {
+        self.rule != DepthRule::None && self.roles.as_ref().is_some_and(|roles| roles.contains(&role))
+    }
+
     /// The factor for `param`, whether or not it is covered.
     ///
     /// # Errors

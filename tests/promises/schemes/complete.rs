@@ -15,16 +15,25 @@ use crate::{
     trees::{Llama, raw},
 };
 
-/// A model with the scalars that some schemes are about.
+/// A decoder, or an encoder and a decoder, with the scalars that some schemes are about.
 #[derive(Module, Debug)]
-struct WithScalars {
-    llama: Llama,
+struct Whole {
+    llama: Option<Llama>,
+    encoder: Option<Llama>,
+    decoder: Option<Llama>,
     layer_scale: Param<Tensor<1>>,
     resweight: Param<Tensor<1>>,
+    sinks: Param<Tensor<1>>,
 }
 
-fn with_scalars(llama: Llama) -> WithScalars {
-    WithScalars { llama, layer_scale: raw([8], &device()), resweight: raw([1], &device()) }
+/// What the scheme is for: both sides, or equally many heads for queries and keys.
+fn model(name: &str, [layers, d, kv, ff, vocab]: [usize; 5]) -> Whole {
+    let kv = if name.starts_with("mimetic") { d } else { kv };
+    let llama = || Some(Llama::new(layers, d, kv, ff, vocab, &device()));
+    let both = name.contains("encoder-decoder");
+    let [llama, encoder, decoder] = if both { [None, llama(), llama()] } else { [llama(), None, None] };
+    let scalars = |n| raw([n], &device());
+    Whole { llama, encoder, decoder, layer_scale: scalars(8), resweight: scalars(1), sinks: scalars(4) }
 }
 
 /// The scheme, and 1 for the scalars that are not its own.
@@ -83,7 +92,7 @@ fn every_scheme_rounds_once() {
     let setup = Setup::new().heads("**", 4);
     for (name, scheme, _) in Scheme::all() {
         let start = |setup: Setup| {
-            let model = with_scalars(Llama::new(2, 32, 16, 48, 60, &device()));
+            let model = model(name, [2, 32, 16, 48, 60]);
             values(&setup.initialize(model, &or_ones(&scheme), 3).unwrap_or_else(|error| panic!("{name}: {error}")))
         };
         let (full, half) = (start(setup.clone()), start(setup.clone().dtype(Dtype::BF16)));
@@ -103,19 +112,19 @@ proptest! {
     fn no_shape_panics(layers in 1usize..4, d in 1usize..9, kv in 1usize..9, ff in 1usize..9, heads in 0u64..5) {
         let setup = Setup::new().heads("**", heads);
         for (name, scheme, _) in Scheme::all() {
-            let model = with_scalars(Llama::new(layers, d, kv, ff, 5, &device()));
+            let model = model(name, [layers, d, kv, ff, 5]);
             if let Ok(model) = setup.initialize(model, &or_ones(&scheme), 1) {
                 prop_assert!(values(&model).values().flatten().all(|value| value.is_finite()), "{}", name);
             }
         }
     }
 
-    /// Empty dimensions, too, as far as a plan.
+    /// Empty dimensions, too.
     #[test]
     fn no_empty_shape_panics(d in 0usize..2, kv in 0usize..2, ff in 0usize..2, vocab in 0usize..2) {
         let setup = Setup::new().heads("**", 1);
-        for (_, scheme, _) in Scheme::all() {
-            let _ = setup.plan(&with_scalars(Llama::new(1, d, kv, ff, vocab, &device())), &or_ones(&scheme));
+        for (name, scheme, _) in Scheme::all() {
+            let _ = setup.initialize(model(name, [1, d, kv, ff, vocab]), &or_ones(&scheme), 1);
         }
     }
 }
@@ -133,10 +142,14 @@ const ROLES: [Role; 7] = [
 /// One row of the guide's table: the stds at d = 768, f = 2048, 12 layers, 12 heads; of the first and the last layer where they differ.
 fn row(name: &str, plan: &Plan, summary: &str) -> String {
     let cell = |role: Role| {
-        let stds: Vec<f64> = plan.iter().filter(|e| e.spec().role() == role).map(|e| e.std()).collect();
-        let (first, last) = (stds[0], stds[stds.len() - 1]);
+        let entries: Vec<_> = plan.iter().filter(|entry| entry.spec().role() == role).collect();
+        match &entries[0].rule().init {
+            Init::Split(_) => return "joint".to_string(),
+            Init::Fill(_) => return "unit".to_string(),
+            _ => {}
+        }
+        let (first, last) = (entries[0].std(), entries[entries.len() - 1].std());
         let short = |std: f64| match std {
-            std if std.is_nan() => "unit".to_string(),
             std if std == 0.0 || std == 1.0 => format!("{std}"),
             std => format!("{std:.4}"),
         };
@@ -153,7 +166,7 @@ fn the_guide_lists_every_scheme() {
     let mut table = String::from("| scheme | table | query | value | attn. out | MLP up | MLP down | head | |\n");
     table += &format!("|---|{}---|\n", "---|".repeat(ROLES.len()));
     for (name, scheme, summary) in Scheme::all() {
-        let model = with_scalars(Llama::new(12, 768, 768, 2048, 1000, &device()));
+        let model = model(name, [12, 768, 768, 2048, 1000]);
         let plan = setup.plan(&model, &or_ones(&scheme)).unwrap_or_else(|error| panic!("{name}: {error}"));
         table += &row(name, &plan, summary);
     }

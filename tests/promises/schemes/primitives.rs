@@ -98,8 +98,7 @@ fn torch() {
             "xavier_normal_" => Init::xavier_normal(gain),
             "kaiming_uniform_" => scaling(kaiming(), call.fan(), Family::Uniform),
             "kaiming_normal_" => scaling(kaiming(), call.fan(), Family::Normal),
-            // Of convolutions the matrix of an orthogonal draw is another one here.
-            "orthogonal_" if call.row.shape.len() == 2 => Init::orthogonal(gain),
+            "orthogonal_" => Init::orthogonal(gain),
             "trunc_normal_" if call.arg("mean").is_none() => {
                 let bound = |name, default| call.arg(name).unwrap_or(default);
                 cut(call.arg("std").unwrap(), bound("a", -2.0), bound("b", 2.0))
@@ -137,7 +136,7 @@ fn jax() {
                 };
                 scaling(scale, call.fan(), family)
             }
-            "orthogonal" if call.row.shape.len() == 2 => Init::orthogonal(scale),
+            "orthogonal" => Init::orthogonal(scale),
             "truncated_normal" => {
                 let bound = call.arg("upper").unwrap_or(2.0);
                 Init::truncated_normal(call.arg("stddev").unwrap(), bound)
