@@ -349,7 +349,7 @@ pub(crate) fn values<E: Element>(entries: &[Entry], seed: u64) -> Vec<E> {
         Law::Constant(value) if alike => out.fill(E::round(*value)),
         _ => entries.iter().for_each(|entry| fill_block(entry, seed, stream, columns, &mut out)),
     }
-    if let Some(row) = entries[0].rule().zero_row {
+    if let Some(row) = entries[0].rule().zero_row.filter(|_| !out.is_empty()) {
         out[row as usize * columns..][..columns].fill(E::default());
     }
     out

@@ -36,6 +36,10 @@ pub fn curves(path: &Path, curves: &[Curve]) -> Result<(), Box<dyn Error>> {
         (0..losses.len()).map(mean).collect()
     };
     let smoothed: Vec<Curve> = curves.iter().map(|(name, losses)| (name.clone(), smooth(losses))).collect();
+    // One that starts far above the others may leave the picture for its first steps.
+    let starts = smoothed.iter().filter_map(|(_, losses)| losses.first().copied());
+    let top = 1.5 * starts.fold(f64::INFINITY, f64::min);
+    let losses = range(smoothed.iter().flat_map(|(_, losses)| losses));
     let canvas = canvas(path, (800, 500))?;
     let mut chart = ChartBuilder::on(&canvas)
         .caption(format!("training loss, mean of the last {window} steps"), ("sans-serif", 20))
@@ -43,10 +47,7 @@ pub fn curves(path: &Path, curves: &[Curve]) -> Result<(), Box<dyn Error>> {
         .margin_right(30)
         .x_label_area_size(40)
         .y_label_area_size(60)
-        .build_cartesian_2d(
-            1.0..steps.max(2) as f64,
-            range(smoothed.iter().flat_map(|(_, losses)| losses)).log_scale(),
-        )?;
+        .build_cartesian_2d(1.0..steps.max(2) as f64, losses.start..losses.end.min(top))?;
     chart
         .configure_mesh()
         .x_desc("step")

@@ -52,7 +52,7 @@ fn one() -> u64 {
 }
 
 /// Largest `d`: the cost of the singular values grows with `d^3`.
-const LARGEST: u64 = 4096;
+const LARGEST: u64 = 2048;
 
 impl Split {
     /// The width of the matrix and the rank of a factor.

@@ -72,6 +72,15 @@ impl GptOss {
             _ => Init::normal(self.std),
         })
     }
+
+    /// A vector that starts as the matrices of that role.
+    fn scaled(&self, param: &ParamSpec, role: Role) -> Result<Rule, Error> {
+        let rule = Rule::from(Init::normal(self.std));
+        match self.depth.covers_role(role) {
+            true => Ok(rule.scaled(self.depth.factor(param)?)),
+            false => Ok(rule),
+        }
+    }
 }
 
 impl Initializer for GptOss {
@@ -86,16 +95,5 @@ impl Initializer for GptOss {
 
     fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
         check_depth(&self.depth, tree)
-    }
-}
-
-impl GptOss {
-    /// A vector that starts as the matrices of that role.
-    fn scaled(&self, param: &ParamSpec, role: Role) -> Result<Rule, Error> {
-        let rule = Rule::from(Init::normal(self.std));
-        match self.depth.covers_role(role) {
-            true => Ok(rule.scaled(self.depth.factor(param)?)),
-            false => Ok(rule),
-        }
     }
 }

@@ -33,7 +33,7 @@ pub struct Product {
 /// | query, key | for each head `W_Q W_K' = 0.7 I + 0.7 Z`, cut to the rank of a head by its singular values |
 /// | value, attention output | `W_V W_O = -0.4 I + 0.4 Z` over all heads, split by its singular values |
 /// | biases of attention | 0 |
-/// | position embedding | sinusoidal, if it is a table `[context, d]` |
+/// | position embedding | sines and cosines, in one dimension |
 /// | all else | the base, by default timm's |
 ///
 /// `Z` is drawn for an attention module and not for a parameter: see [`Split`]. It is named by the path of the module up to its attention, so
@@ -140,12 +140,12 @@ impl Initializer for Mimetic {
                     (None, _) => Err(params[0].error(
                         ErrorKind::Shape,
                         format!("it belongs to an attention without a parameter of the role {role}"),
-                        "mimetic initialization draws query with key and value with output; start this one by another scheme with .only(…)",
+                        "mimetic initialization draws query with key and value with output; give all four their roles, or use another scheme",
                     )),
                     (Some(_), Some(second)) => Err(second.error(
                         ErrorKind::Shape,
                         format!("it is the second parameter of its attention with the role {role}"),
-                        "mimetic initialization needs one; start this attention by another scheme with .only(…)",
+                        "mimetic initialization needs one; use another scheme",
                     )),
                 }
             };

@@ -3,6 +3,7 @@
 mod deepnet;
 mod defaults;
 mod encoder_decoder;
+mod field;
 mod fixup;
 mod gpt2;
 mod gpt_oss;
@@ -273,7 +274,10 @@ impl FromStr for Scheme {
             return parsed.map_err(|error| Error::new(ErrorKind::Parse, error.to_string(), ""));
         }
         Self::all().into_iter().find(|(name, ..)| *name == text).map(|(_, scheme, _)| scheme).ok_or_else(|| {
-            Error::new(ErrorKind::Parse, format!("unknown scheme \"{text}\""), near(text, Self::names().into_iter()))
+            // Names are in lower case with hyphens, and near ones in another case are still near.
+            let spelt = text.trim().to_lowercase().replace(['_', ' '], "-");
+            let todo = near(&spelt, Self::names().into_iter());
+            Error::new(ErrorKind::Parse, format!("unknown scheme \"{text}\""), todo)
         })
     }
 }
@@ -294,8 +298,7 @@ impl<'de> Deserialize<'de> for Scheme {
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Scheme, A::Error> {
-                let fields = serde_json::Map::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Scheme::from_fields(fields).map_err(de::Error::custom)
+                Scheme::from_fields(field::fields(map)?).map_err(de::Error::custom)
             }
         }
 

@@ -17,27 +17,26 @@ use crate::{
 
 /// A decoder, or an encoder and a decoder, with the scalars that some schemes are about.
 #[derive(Module, Debug)]
-struct Whole {
+pub struct Whole {
     llama: Option<Llama>,
     encoder: Option<Llama>,
     decoder: Option<Llama>,
     layer_scale: Param<Tensor<1>>,
     resweight: Param<Tensor<1>>,
-    sinks: Param<Tensor<1>>,
 }
 
 /// What the scheme is for: both sides, or equally many heads for queries and keys.
-fn model(name: &str, [layers, d, kv, ff, vocab]: [usize; 5]) -> Whole {
+pub fn model(name: &str, [layers, d, kv, ff, vocab]: [usize; 5]) -> Whole {
     let kv = if name.starts_with("mimetic") { d } else { kv };
     let llama = || Some(Llama::new(layers, d, kv, ff, vocab, &device()));
     let both = name.contains("encoder-decoder");
     let [llama, encoder, decoder] = if both { [None, llama(), llama()] } else { [llama(), None, None] };
     let scalars = |n| raw([n], &device());
-    Whole { llama, encoder, decoder, layer_scale: scalars(8), resweight: scalars(1), sinks: scalars(4) }
+    Whole { llama, encoder, decoder, layer_scale: scalars(8), resweight: scalars(1) }
 }
 
 /// The scheme, and 1 for the scalars that are not its own.
-fn or_ones(scheme: &Scheme) -> impl Initializer {
+pub fn or_ones(scheme: &Scheme) -> impl Initializer {
     scheme.or(from_fn(|_| Init::Ones))
 }
 
@@ -63,6 +62,40 @@ fn every_scheme_goes_through_files() {
     let nested = r#"{"scheme": "modified", "base": {"scheme": "t5", "fold_scale": false}, "head_std": 0.0}"#;
     let scheme: Scheme = nested.parse().unwrap();
     assert_eq!(scheme.to_string().parse::<Scheme>().unwrap(), scheme);
+}
+
+/// What a file may say in another way, and what it may not say.
+#[test]
+fn files_are_read_as_they_are_meant() {
+    let read = |text: &str| toml::from_str::<Scheme>(text).map_err(|error| error.message().to_string());
+    // The name of a depth rule is enough.
+    let table = read("scheme = \"gpt2\"\ndepth = { rule = \"per_layer\" }").unwrap();
+    assert_eq!(read("scheme = \"gpt2\"\ndepth = \"per_layer\"").unwrap(), table);
+    let counted = read("scheme = \"gpt2\"\ndepth = { rule = { count = 24 }, roles = [\"mlp_down\"] }").unwrap();
+    assert_eq!(counted.to_string().parse::<Scheme>().unwrap(), counted);
+    let unknown = read("scheme = \"gpt2\"\ndepth = \"per layer\"").unwrap_err();
+    assert!(unknown.contains("unknown variant `per layer`") && unknown.contains("`per_layer`"), "{unknown}");
+    // A name in another case or with other hyphens finds the right one.
+    for (typed, meant) in
+        [("GPT2", "gpt2"), ("OLMo_Mitchell", "olmo-mitchell"), ("torchtitan llama3", "torchtitan-llama3")]
+    {
+        let error = typed.parse::<Scheme>().unwrap_err().to_string();
+        assert!(error.starts_with(&format!("unknown scheme \"{typed}\"; did you mean {meant}")), "{error}");
+    }
+    // NaN is not taken for an absent value.
+    for field in [
+        "position_std = nan",
+        "std = nan",
+        "std = inf",
+        "depth = { rule = { power = { scale = nan, exponent = 0.5 } } }",
+    ] {
+        let error = read(&format!("scheme = \"gpt2\"\n{field}")).unwrap_err();
+        assert!(error.contains("is no number that a scheme can use"), "{field}: {error}");
+    }
+    // JSON's null is one.
+    assert_eq!(r#"{"scheme": "gpt2", "position_std": null}"#.parse::<Scheme>().unwrap(), Scheme::gpt2());
+    let twice = r#"{"scheme": "gpt2", "std": 0.01, "std": 0.02}"#.parse::<Scheme>().unwrap_err();
+    assert!(twice.to_string().contains("the field `std` is given twice"), "{twice}");
 }
 
 /// C16: an option may not drop the depth rule.
