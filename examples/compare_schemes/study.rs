@@ -22,7 +22,6 @@ use crate::{
 
 const DEPTHS: [usize; 2] = [2, 12];
 const RATES: [f64; 3] = [1e-3, 4e-3, 1.6e-2];
-const SEEDS: std::ops::Range<u64> = 0..3;
 
 /// A line of the file of runs.
 #[derive(Serialize, Deserialize)]
@@ -49,7 +48,9 @@ impl Record {
 
 pub fn study(knobs: &Knobs, schemes: &[Scheme], text: &Text) -> Result<(), Box<dyn Error>> {
     let Knobs { steps, d_model, context, .. } = *knobs;
-    let runs: Vec<(usize, Run)> = SEEDS
+    let seeds = 0..knobs.seeds;
+    let runs: Vec<(usize, Run)> = seeds
+        .clone()
         .flat_map(|seed| DEPTHS.map(|layers| (seed, layers)))
         .flat_map(|(seed, layers)| RATES.map(|lr| Run { layers, d_model, context, steps, lr, seed }))
         .flat_map(|run| (0..schemes.len()).map(move |scheme| (scheme, run)))
@@ -92,7 +93,7 @@ pub fn study(knobs: &Knobs, schemes: &[Scheme], text: &Text) -> Result<(), Box<d
     bar.finish_and_clear();
 
     let of = |layers: usize, lr: f64, scheme: usize| {
-        let runs = SEEDS.map(|seed| Run { layers, d_model, context, steps, lr, seed });
+        let runs = seeds.clone().map(|seed| Run { layers, d_model, context, steps, lr, seed });
         let losses = runs.filter_map(|run| done(&records, scheme, &run).map(|i| records[i].held_out));
         mean(&losses.map(|loss| loss.unwrap_or(f64::INFINITY)).collect::<Vec<_>>())
     };
@@ -104,7 +105,7 @@ pub fn study(knobs: &Knobs, schemes: &[Scheme], text: &Text) -> Result<(), Box<d
                 .collect(),
         })
         .into();
-    println!("d = {d_model}, {context} tokens, {steps} steps, {} seeds, mean +- standard error\n", SEEDS.count());
+    println!("d = {d_model}, {context} tokens, {steps} steps, {} seeds, mean +- standard error\n", knobs.seeds);
     for panel in &panels {
         print(panel);
     }

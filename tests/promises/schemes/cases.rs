@@ -27,7 +27,7 @@ fn depth(entry: &burn_init::Entry) -> f64 {
 /// C13: layers, additions or the index of the layer. The factor of the down projections of four layers, for every scheme.
 #[test]
 fn depth_factors_of_four_layers() {
-    let per_layer = [0.707107, 0.5, 0.408248, 0.353553];
+    let per_layer = [0.5f64.sqrt(), 0.5, 0.408248, 0.353553];
     for (name, scheme, _) in Scheme::all() {
         let expected = match name {
             "gpt2"

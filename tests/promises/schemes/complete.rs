@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use burn::{
     module::{Module, Param},
+    nn::conv::{Conv2d, Conv2dConfig},
     tensor::Tensor,
 };
 use burn_init::{Dtype, ErrorKind, Init, Initializer, ModuleInit as _, Plan, Role, Scheme, Setup, from_fn};
@@ -12,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::{
     support::{device, values},
-    trees::{Llama, raw},
+    trees::{Llama, NanoGpt, raw},
 };
 
 /// A decoder, or an encoder and a decoder, with the scalars that some schemes are about.
@@ -23,6 +24,11 @@ pub struct Whole {
     decoder: Option<Llama>,
     layer_scale: Param<Tensor<1>>,
     resweight: Param<Tensor<1>>,
+}
+
+#[derive(Module, Debug)]
+struct Patches {
+    patch_embed: Conv2d,
 }
 
 /// What the scheme is for: both sides, or equally many heads for queries and keys.
@@ -148,6 +154,14 @@ proptest! {
             let model = model(name, [layers, d, kv, ff, 5]);
             if let Ok(model) = setup.initialize(model, &or_ones(&scheme), 1) {
                 prop_assert!(values(&model).values().flatten().all(|value| value.is_finite()), "{}", name);
+            }
+            // Packed, with positions and biases; and a convolution.
+            if let Ok(model) = setup.initialize(NanoGpt::new(layers, d, 5, 3, &device()), &or_ones(&scheme), 1) {
+                prop_assert!(values(&model).values().flatten().all(|value| value.is_finite()), "{}", name);
+            }
+            let patches = Conv2dConfig::new([kv, d], [ff, heads as usize + 1]).init(&device());
+            if let Ok(patches) = setup.initialize(Patches { patch_embed: patches }, &or_ones(&scheme), 1) {
+                prop_assert!(values(&patches).values().flatten().all(|value| value.is_finite()), "{}", name);
             }
         }
     }
