@@ -92,7 +92,7 @@ pub use lock::Lock;
 pub use param::{Block, Branch, Fans, ParamSpec, Stack};
 pub use plan::{Entry, Plan};
 pub use role::{Dtype, Layout, PackedBlock, Progress, Role, Select, Setup, StackPlace};
-pub use rule::{Factor, FactorKind, Family, Fan, Fill, FillContext, Init, Law, Rule, VarianceScaling};
+pub use rule::{Factor, FactorKind, Family, Fan, Fill, FillContext, Init, Law, Rule, Side, Split, VarianceScaling};
 pub use schemes::{BurnDefault, Gpt2, Gpt2Normal, Kaiming, LeCun, NeutralNorm, Scheme, TorchDefault, Xavier};
 pub use tree::ModuleInit;
 

@@ -363,7 +363,7 @@ pub(crate) fn values<E: Element>(entries: &[Entry], seed: u64) -> Vec<E> {
         Law::Constant(value) if alike => each(&mut out, 1 << 16, |_, out| out.fill(E::round(*value))),
         _ => entries.iter().for_each(|entry| fill_block(entry, seed, stream, columns, &mut out)),
     }
-    if let Some(row) = entries[0].rule().zero_row {
+    if let Some(row) = entries[0].rule().zero_row.filter(|_| !out.is_empty()) {
         out[row as usize * columns..][..columns].fill(E::default());
     }
     out
@@ -385,6 +385,9 @@ fn fill_block<E: Element>(entry: &Entry, seed: u64, stream: Stream, columns: usi
         // Matrices are drawn whole, each from a stream of its own.
         Law::Orthogonal { gain, matrix } => {
             let matrix = matrix.map(|d| d as usize);
+            // A convolution is one matrix, whose rows are all that belongs to one channel.
+            let (columns, len) = if entry.spec().block().is_some() { (columns, len) } else { (matrix[1], matrix[1]) };
+            let rows = out.len() / columns.max(1);
             let mut drawn = vec![E::default(); matrix[0] * matrix[1]];
             for first in (0..rows).step_by(matrix[0].max(1)) {
                 let name = format!("{}[{}, {start}]", entry.stream_path(), first / matrix[0]);

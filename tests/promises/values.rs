@@ -7,7 +7,9 @@ use std::{
 
 use burn::{
     module::{Module, ModuleVisitor, Param, ParamId},
-    nn::{Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig, LinearLayout},
+    nn::{
+        Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig, LinearLayout, conv::Conv2dConfig,
+    },
     optim::{AdamWConfig, GradientsParams},
     tensor::{Device, Int, Tensor, bf16},
 };
@@ -250,6 +252,24 @@ fn orthogonal_blocks() {
         let gram = block.clone().transpose().matmul(block);
         let distance = (gram - Tensor::eye(32, &device)).abs().max().into_scalar::<f32>();
         assert!(distance < 1e-5, "{distance}");
+    }
+}
+
+/// A convolution `[out, in, k, k]` is the matrix `[out, in k k]`, as in PyTorch: its rows are orthonormal, or its columns if it has more rows.
+#[test]
+fn orthogonal_convolutions() {
+    let device = device();
+    for (channels, kernel, gain) in [([3, 16], [4, 4], 1.0), ([2, 40], [3, 3], 2.0), ([8, 8], [1, 1], 1.0)] {
+        let conv = Conv2dConfig::new(channels, kernel).with_bias(false).init(&device);
+        let scheme = from_fn(move |_| Init::orthogonal(gain));
+        let [out, rest] = [channels[1], channels[0] * kernel[0] * kernel[1]];
+        let std = conv.plan(&scheme).unwrap().get("weight").unwrap().std();
+        assert!((std - gain / (out.max(rest) as f64).sqrt()).abs() < 1e-12);
+        let w = conv.initialize(&scheme, 1).unwrap().weight.val().reshape([out, rest]);
+        let gram = if out <= rest { w.clone().matmul(w.transpose()) } else { w.clone().transpose().matmul(w) };
+        let n = out.min(rest);
+        let distance = (gram - Tensor::eye(n, &device) * (gain * gain)).abs().max().into_scalar::<f32>();
+        assert!(distance < 1e-5, "{channels:?}, {kernel:?}: {distance}");
     }
 }
 
