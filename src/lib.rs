@@ -79,6 +79,7 @@ mod role;
 mod rule;
 pub mod sample;
 pub mod schemes;
+mod shard;
 pub mod step_zero;
 mod tree;
 
@@ -92,6 +93,7 @@ pub use plan::{Entry, Plan};
 pub use role::{Dtype, Layout, PackedBlock, Progress, Role, Select, Setup, StackPlace};
 pub use rule::{Factor, FactorKind, Family, Fan, Fill, FillContext, Init, Law, Rule, VarianceScaling};
 pub use schemes::{BurnDefault, Gpt2, Gpt2Normal, Kaiming, LeCun, NeutralNorm, Scheme, TorchDefault, Xavier};
+pub use shard::Shard;
 pub use tree::ModuleInit;
 
 /// What most programs need, without a clash with `burn::prelude::*`.

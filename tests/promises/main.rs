@@ -10,4 +10,5 @@ mod fans;
 mod known_trees;
 mod residual;
 mod schemes;
+mod shards;
 mod values;
