@@ -34,6 +34,8 @@ pub enum ErrorKind {
     Measurement,
     /// An existing model differs from the plan it is audited against.
     Audit,
+    /// A file that cannot be read or written, or that is not what it should be.
+    File,
 }
 
 /// The error of every fallible function of this crate.

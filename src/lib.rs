@@ -67,9 +67,14 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs, missing_debug_implementations)]
 
+mod blueprint;
+#[cfg(feature = "checkpoint")]
+pub mod checkpoint;
 mod depth;
 mod diff;
 mod error;
+mod grow;
+mod hugging_face;
 mod initializer;
 mod lock;
 mod param;
@@ -83,9 +88,12 @@ mod shard;
 pub mod step_zero;
 mod tree;
 
+pub use blueprint::Blueprint;
 pub use depth::{Depth, DepthScaled};
 pub use diff::{Change, PlanDiff};
 pub use error::{Error, ErrorKind};
+pub use grow::Growth;
+pub use hugging_face::HuggingFace;
 pub use initializer::{Answer, FromFn, Initializer, Only, Or, PaddingRow, With, from_fn};
 pub use lock::Lock;
 pub use param::{Block, Branch, Fans, ParamSpec, Stack};

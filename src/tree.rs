@@ -146,13 +146,13 @@ fn without_value(at: At<'_>) -> bool {
 }
 
 /// All that one visit of the tree shows.
-struct Survey {
-    leaves: Vec<Leaf>,
-    sites: Sites,
+pub(crate) struct Survey {
+    pub(crate) leaves: Vec<Leaf>,
+    pub(crate) sites: Sites,
 }
 
 impl Survey {
-    fn of<M: Module>(model: &M, setup: &Setup) -> Result<Self, Error> {
+    pub(crate) fn of<M: Module>(model: &M, setup: &Setup) -> Result<Self, Error> {
         let mut surveyor = Surveyor::default();
         model.visit(&mut surveyor);
         let sites = resolve(&surveyor.leaves, setup)?;

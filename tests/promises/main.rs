@@ -3,10 +3,12 @@
 mod support;
 mod trees;
 
+mod checkpoints;
 mod coverage;
 mod depth;
 mod errors;
 mod fans;
+mod growth;
 mod known_trees;
 mod residual;
 mod schemes;
