@@ -17,7 +17,7 @@ use std::{
 use burn::tensor::{bf16, f16};
 use burn_init::{
     Dtype, HuggingFace, Layout, Plan, Scheme,
-    checkpoint::{Checkpoint, Written},
+    checkpoint::{Checkpoint, Keys, Written},
     sample::Element,
 };
 use clap::{Parser, ValueEnum};
@@ -27,11 +27,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 #[derive(Parser)]
 struct Knobs {
     /// A published model by name; an unknown name prints those that are known
-    #[arg(long, required_unless_present = "config", conflicts_with = "config")]
+    #[arg(long, required_unless_present_any = ["config", "plan"], conflicts_with_all = ["config", "plan"])]
     preset: Option<String>,
     /// Hugging Face's config.json of a GPT-2, Llama, Mistral, Qwen2 or OLMo 2
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "plan")]
     config: Option<PathBuf>,
+    /// A plan that was saved as JSON, of any burn module
+    #[arg(long, value_name = "FILE", conflicts_with = "scheme")]
+    plan: Option<PathBuf>,
     /// How to start: a scheme's name, or JSON; what transformers does if not given
     #[arg(long)]
     scheme: Option<Scheme>,
@@ -41,9 +44,9 @@ struct Knobs {
     /// Precision
     #[arg(long, value_enum, default_value_t = Precision::Bf16)]
     dtype: Precision,
-    /// How linear maps are stored
-    #[arg(long, value_enum, default_value_t = Storage::Hf)]
-    layout: Storage,
+    /// How linear maps are stored; if not given as transformers loads them, or for a plan as its module stores them
+    #[arg(long, value_enum)]
+    layout: Option<Storage>,
     /// Format of the files
     #[arg(long, value_enum, default_value_t = Format::Safetensors)]
     format: Format,
@@ -70,8 +73,6 @@ enum Precision {
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Storage {
-    /// As transformers loads it
-    Hf,
     /// [d_in, d_out], as burn's Linear
     InOut,
     /// [d_out, d_in], as PyTorch's
@@ -86,39 +87,38 @@ enum Format {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let knobs = Knobs::parse();
-    let model = match (&knobs.preset, &knobs.config) {
-        (Some(name), _) => HuggingFace::preset(name)?,
-        (None, Some(path)) => {
-            HuggingFace::from_json(&fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?)?
-        }
-        (None, None) => return Err("give --preset or --config".into()),
-    };
-    let scheme = match (knobs.scheme.clone(), model.model_type()) {
-        (Some(scheme), _) => scheme,
-        (None, "gpt2") => "gpt2".parse()?,
-        (None, _) => "hf-llama".parse()?,
-    };
     let dtype = match knobs.dtype {
         Precision::F32 => Dtype::F32,
         Precision::F16 => Dtype::F16,
         Precision::Bf16 => Dtype::BF16,
     };
-
+    let model = model(&knobs)?;
     let clock = Instant::now();
-    let plan = model.plan(&scheme)?;
-    println!("planned {} parameters by {scheme} in {:.1} ms", plan.num_params(), clock.elapsed().as_secs_f64() * 1e3);
+    let plan = match (&model, &knobs.plan) {
+        (Some(model), _) => model.plan(&scheme(&knobs, model)?)?,
+        (None, Some(path)) => serde_json::from_str(&read(path)?)?,
+        (None, None) => return Err("give --preset, --config or --plan".into()),
+    };
+    println!("planned {} parameters in {:.1} ms", plan.num_params(), clock.elapsed().as_secs_f64() * 1e3);
 
     let mut checkpoint = Checkpoint::new(&plan, knobs.seed).dtype(dtype).shard_size(knobs.shard_size);
+    if let Some(model) = &model {
+        checkpoint = checkpoint.hugging_face(model);
+    }
     checkpoint = match knobs.layout {
-        Storage::Hf => checkpoint.hugging_face(&model),
-        Storage::InOut => checkpoint.layout(Layout::InOut),
-        Storage::OutIn => checkpoint.layout(Layout::OutIn),
+        Some(Storage::InOut) => checkpoint.keys(Keys::new().layout(Layout::InOut)),
+        Some(Storage::OutIn) => checkpoint.keys(Keys::new().layout(Layout::OutIn)),
+        None => checkpoint,
     };
     if knobs.dry_run {
-        println!("{plan:#}");
         let files = checkpoint.files()?;
-        files.iter().for_each(|file| println!("{}  {} tensors  {}", file.name, file.tensors.len(), human(file.bytes)));
-        println!("{} in {} files", human(files.iter().map(|file| file.bytes).sum()), files.len());
+        let mut text = format!("{plan:#}\n");
+        for file in &files {
+            text += &format!("{}  {} tensors  {}\n", file.name, file.tensors.len(), human(file.bytes));
+        }
+        text += &format!("{} in {} files\n", human(files.iter().map(|file| file.bytes).sum()), files.len());
+        // Whoever reads it may have seen enough.
+        let _ = std::io::stdout().write_all(text.as_bytes());
         return Ok(());
     }
     let alone = match knobs.compare {
@@ -149,6 +149,27 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+fn model(knobs: &Knobs) -> Result<Option<HuggingFace>, Box<dyn Error>> {
+    Ok(match (&knobs.preset, &knobs.config) {
+        (Some(name), _) => Some(HuggingFace::preset(name)?),
+        (None, Some(path)) => Some(HuggingFace::from_json(&read(path)?)?),
+        (None, None) => None,
+    })
+}
+
+/// The one that was asked for, or what `transformers` does.
+fn scheme(knobs: &Knobs, model: &HuggingFace) -> Result<Scheme, burn_init::Error> {
+    match (&knobs.scheme, model.model_type()) {
+        (Some(scheme), _) => Ok(scheme.clone()),
+        (None, "gpt2") => "gpt2".parse(),
+        (None, _) => "hf-llama".parse(),
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
 fn report(out: &Path, written: &Written, took: Duration) {
     let speed = human((written.bytes as f64 / took.as_secs_f64()) as u64);
     println!("{}: {} in {} files, {took:.2?}, {speed}/s", out.display(), human(written.bytes), written.files.len());
@@ -165,7 +186,7 @@ fn size(checkpoint: &Checkpoint<'_>) -> Result<u64, Box<dyn Error>> {
     Ok(checkpoint.files()?.iter().map(|file| file.bytes).sum())
 }
 
-/// Writes a file of zeros beside the checkpoint, synced as it is, and removes it.
+/// Writes a file of bytes beside the checkpoint, synced as it is, and removes it.
 fn plain_file(out: &Path, bytes: u64) -> Result<Duration, Box<dyn Error>> {
     let path = out.with_extension("plain");
     let buffer = vec![0x5au8; 1 << 20];

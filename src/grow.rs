@@ -15,7 +15,7 @@ use crate::{
     role::{Leaf, Role, Select, Setup, Site, resolve},
     rule::Law,
     sample::{Distribution, Element, Stream},
-    shard::{Drawer, fits},
+    shard::{Drawer, drawable},
     tree::Survey,
 };
 
@@ -216,15 +216,12 @@ impl<'a> Growth<'a> {
         grown: &HashMap<Vec<String>, Grown>,
         scheme: &dyn Initializer,
     ) -> Result<Plan, Error> {
-        let leaves: Vec<Leaf> = survey.leaves.iter().cloned().map(|leaf| match grown.get(&leaf.segments) {
-            Some(one) => {
-                let mut leaf = leaf;
+        let mut leaves: Vec<Leaf> = survey.leaves.clone();
+        for leaf in &mut leaves {
+            if let Some(one) = grown.get(&leaf.segments) {
                 leaf.shape[one.stored_axis()] = one.new;
-                leaf
             }
-            None => leaf,
-        });
-        let leaves: Vec<Leaf> = leaves.collect();
+        }
         let sites = resolve(&leaves, &self.setup)?;
         let plan = Plan::make(&sites, &|site| grown.contains_key(&leaves[site.leaf].segments), scheme)?;
         match plan.iter().find(|entry| *entry.law() == Law::Keep) {
@@ -293,13 +290,13 @@ impl ModuleVisitor for Check<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let (Some(grown), Values::Drawn(plan)) = (self.grown.get(&self.segments), self.values) else { return };
         let lines = plan.blocks(grown.spec.path());
-        let fits = match param.base().dtype() {
-            DType::F64 => fits::<f64>(lines),
-            DType::F16 => fits::<f16>(lines),
-            DType::BF16 => fits::<bf16>(lines),
-            _ => fits::<f32>(lines),
+        let drawable = match param.base().dtype() {
+            DType::F64 => drawable::<f64>(lines),
+            DType::F16 => drawable::<f16>(lines),
+            DType::BF16 => drawable::<bf16>(lines),
+            _ => drawable::<f32>(lines),
         };
-        if let Err(error) = fits {
+        if let Err(error) = drawable {
             self.error.get_or_insert(error);
         }
     }
@@ -346,7 +343,7 @@ impl Grower {
     fn new_values<E: Element + BurnElement, const D: usize>(&self, grown: &Grown, old: &Tensor<D>) -> TensorData {
         let mut shape: Vec<usize> = old.dims().into();
         shape[grown.stored_axis()] = (grown.new - grown.old) as usize;
-        let rows = match &self.values {
+        let rows: Vec<E> = match &self.values {
             Values::Drawn(plan) => drawn(grown, plan, self.seed),
             Values::Like(spread) => {
                 let data = old.clone().into_data().convert::<f32>();

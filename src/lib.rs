@@ -58,6 +58,9 @@
 //! | [`Initializer`], [`from_fn`], [`Depth`] | your own schemes, and composition: `.or`, `.with`, `.only`, `.depth_scaled` |
 //! | [`ParamSpec`], [`Role`], [`Init`], [`Rule`] | what is known about a parameter, and what it starts as, as data |
 //! | [`Plan`] | the scheme met with the tree: dry run, report, record, replay |
+//! | [`Shard`], [`Blueprint`], [`HuggingFace`] | any block of any parameter; trees without tensors, for models that fit nowhere |
+//! | [`mod@checkpoint`] | streams of initialized values to safetensors and burnpack files (feature `checkpoint`) |
+//! | [`Growth`] | more rows for trained tables |
 //! | [`step_zero`] | loss, logits and residual stream of a fresh model, predicted and measured |
 //! | [`mod@reference`] | a decoder-only Pre-Norm Transformer to try schemes on |
 //! | [`sample`] | addressable random numbers: a value is a function of seed, path and index |
@@ -121,4 +124,7 @@ mod guides {
     mod your_own {}
     #[doc = include_str!("../docs/reproducibility.md")]
     mod reproducibility {}
+    #[cfg(feature = "checkpoint")]
+    #[doc = include_str!("../docs/checkpoints.md")]
+    mod checkpoints {}
 }

@@ -42,7 +42,7 @@ use crate::{
     role::{Dtype, Layout, Progress},
     rule::Law,
     sample::STREAM_VERSION,
-    shard::fits,
+    shard::drawable,
 };
 use sink::{Sink, Unfinished, cannot_read, cannot_write, damaged, write_whole};
 use stream::Word;
@@ -240,10 +240,10 @@ impl<'a> Checkpoint<'a> {
             }
             for part in &target.parts {
                 match self.dtype {
-                    Dtype::F64 => fits::<f64>(part),
-                    Dtype::F32 => fits::<f32>(part),
-                    Dtype::F16 => fits::<f16>(part),
-                    Dtype::BF16 => fits::<bf16>(part),
+                    Dtype::F64 => drawable::<f64>(part),
+                    Dtype::F32 => drawable::<f32>(part),
+                    Dtype::F16 => drawable::<f16>(part),
+                    Dtype::BF16 => drawable::<bf16>(part),
                 }?;
             }
         }

@@ -86,6 +86,9 @@ impl Unfinished {
     pub(super) fn finish(mut self, file: File) -> Result<(), Error> {
         file.sync_all().map_err(|error| cannot_write(&self.path, &error))?;
         let _turn = Turn::take(&self.path);
+        if self.path.exists() {
+            return Err(busy(&self.path));
+        }
         fs::rename(&self.partial, &self.path).map_err(|error| cannot_write(&self.path, &error))?;
         self.finished = true;
         drop(file);

@@ -28,8 +28,9 @@ macro_rules! words {
     ($($type:ty),*) => {$(
         impl Word for $type {
             fn put(values: &[Self], bytes: &mut Vec<u8>) {
-                bytes.clear();
-                bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+                bytes.resize(size_of_val(values), 0);
+                let (words, _) = bytes.as_chunks_mut();
+                words.iter_mut().zip(values).for_each(|(word, value)| *word = value.to_le_bytes());
             }
         }
     )*};
@@ -155,25 +156,34 @@ fn ranges(whole: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
 
 /// `[rows, columns]` to `[columns, rows]`, on all threads with the `rayon` feature.
 fn transpose<E: Element>(from: &[E], rows: usize, to: &mut [E]) {
-    /// Side of the squares that are turned at once.
-    const SQUARE: usize = 32;
     let columns = from.len() / rows;
-    let band = |first: usize, to: &mut [E]| {
-        for top in (0..rows).step_by(SQUARE) {
-            let rows_here = SQUARE.min(rows - top);
-            for (i, to) in to.chunks_mut(rows).enumerate() {
-                let column = first + i;
-                for (row, to) in to[top..top + rows_here].iter_mut().enumerate() {
-                    *to = from[(top + row) * columns + column];
-                }
-            }
-        }
-    };
+    let band = |index: usize, to: &mut [E]| turn(from, [rows, columns], index * SQUARE, to);
     #[cfg(feature = "rayon")]
     {
         use rayon::prelude::*;
-        to.par_chunks_mut(SQUARE * rows).enumerate().for_each(|(i, to)| band(i * SQUARE, to));
+        to.par_chunks_mut(SQUARE * rows).enumerate().for_each(|(index, to)| band(index, to));
     }
     #[cfg(not(feature = "rayon"))]
-    to.chunks_mut(SQUARE * rows).enumerate().for_each(|(i, to)| band(i * SQUARE, to));
+    to.chunks_mut(SQUARE * rows).enumerate().for_each(|(index, to)| band(index, to));
+}
+
+/// Side of the squares that are turned at once, in the first-level cache.
+const SQUARE: usize = 32;
+
+/// The columns from `left` on become the rows of `to`.
+fn turn<E: Element>(from: &[E], [rows, columns]: [usize; 2], left: usize, to: &mut [E]) {
+    let width = to.len() / rows;
+    let mut square = [[E::default(); SQUARE]; SQUARE];
+    for top in (0..rows).step_by(SQUARE) {
+        let height = SQUARE.min(rows - top);
+        for (line, from) in square.iter_mut().zip(from[top * columns..].chunks(columns)).take(height) {
+            line[..width].copy_from_slice(&from[left..left + width]);
+        }
+        for (column, to) in to.chunks_mut(rows).enumerate() {
+            match <&mut [E; SQUARE]>::try_from(&mut to[top..top + height]) {
+                Ok(whole) => whole.iter_mut().zip(&square).for_each(|(to, line)| *to = line[column]),
+                Err(_) => to[top..].iter_mut().zip(&square).for_each(|(to, line)| *to = line[column]),
+            }
+        }
+    }
 }

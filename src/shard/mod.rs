@@ -185,7 +185,8 @@ impl<'a> Shard<'a> {
     /// The values in row-major order of [`shape`](Self::shape): `f32`, `f64`, `f16` or `bf16`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidValue`] if the values reach beyond the precision, [`ErrorKind::Shape`] if there is not enough memory.
+    /// [`ErrorKind::InvalidValue`] if the values reach beyond the precision, [`ErrorKind::Shape`] if there is not enough memory,
+    /// [`ErrorKind::Parse`] for a fill that was read by name and is not bound.
     pub fn values<E: Element>(&self) -> Result<Vec<E>, Error> {
         let mut out = Vec::new();
         let count = usize::try_from(self.num_elements()).ok().filter(|&count| out.try_reserve_exact(count).is_ok());
@@ -200,8 +201,7 @@ impl<'a> Shard<'a> {
     /// Writes the values into `out`, in row-major order of [`shape`](Self::shape).
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if `out` has another number of elements, [`ErrorKind::InvalidValue`] if the values reach beyond its
-    /// precision.
+    /// [`ErrorKind::Shape`] if `out` has another number of elements; otherwise as [`values`](Self::values).
     pub fn fill<E: Element>(&self, out: &mut [E]) -> Result<(), Error> {
         if out.len() as u64 != self.num_elements() {
             return Err(self.error(
@@ -209,7 +209,7 @@ impl<'a> Shard<'a> {
                 "give one of the same size",
             ));
         }
-        fits::<E>(self.entries)?;
+        drawable::<E>(self.entries)?;
         let (leading, columns) = match self.axes.split_last() {
             Some((columns, leading)) => (leading, columns.as_slice()),
             None => (&[] as &[_], [0..1].as_slice()),
@@ -298,16 +298,22 @@ impl<'a> Shard<'a> {
     }
 }
 
-/// Whether no value of these lines lies beyond the largest number of `E`.
-pub(crate) fn fits<E: Element>(entries: &[Entry]) -> Result<(), Error> {
-    match entries.iter().find(|entry| E::round(entry.law().reach()) == E::round(f64::INFINITY)) {
-        None => Ok(()),
-        Some(entry) => Err(entry.spec().error(
-            ErrorKind::InvalidValue,
-            format!("the values reach {:e}, beyond the chosen precision", entry.law().reach()),
-            "choose another precision or smaller values",
-        )),
+/// Whether the values of these lines can be drawn in this precision.
+pub(crate) fn drawable<E: Element>(entries: &[Entry]) -> Result<(), Error> {
+    for entry in entries {
+        let (spec, law) = (entry.spec(), entry.law());
+        if let Law::Fill { fill, .. } = law {
+            fill.bound().map_err(|error| error.at(spec.path()).shaped(spec.shape()))?;
+        }
+        if E::round(law.reach()) == E::round(f64::INFINITY) {
+            return Err(spec.error(
+                ErrorKind::InvalidValue,
+                format!("the values reach {:e}, beyond the chosen precision", law.reach()),
+                "choose another precision or smaller values",
+            ));
+        }
     }
+    Ok(())
 }
 
 fn length(ranges: &[Range<u64>]) -> u64 {

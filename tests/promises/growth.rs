@@ -134,8 +134,8 @@ fn ties() {
     let wte = EmbeddingConfig::new(20, 8).init(&device()).initialize(&Xavier::normal(), 1).unwrap();
     let tied = || Tied { wte: wte.clone(), lm_head: wte.clone() };
     let setup = Setup::new().role("lm_head.weight", Role::OutputHead);
-    let drawn = Growth::vocabulary(24).drawn_by(&Xavier::normal());
-    for growth in [drawn, Growth::vocabulary(24)] {
+    let scheme = Xavier::normal();
+    for growth in [Growth::vocabulary(24).drawn_by(&scheme), Growth::vocabulary(24)] {
         let grown = growth.setup(setup.clone()).grow(tied(), 2).unwrap();
         assert_eq!(grown.wte.weight.id, grown.lm_head.weight.id);
         let after = values(&grown);

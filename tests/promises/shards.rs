@@ -267,6 +267,11 @@ fn what_does_not_fit() {
     let large = large.unwrap();
     assert_eq!(large.whole("weight", 1).unwrap().values::<f16>().unwrap_err().kind(), ErrorKind::InvalidValue);
     assert_eq!(large.whole("weight", 1).unwrap().values::<f32>().unwrap(), [1e5; 24]);
+    let ramp = Fill::new("ramp", |_, out: &mut [f32]| out.iter_mut().enumerate().for_each(|(i, x)| *x = i as f32));
+    let bound = linear.plan(&from_fn(|_| Init::Fill(ramp.clone()))).unwrap();
+    let read: Plan = serde_json::from_str(&serde_json::to_string(&bound).unwrap()).unwrap();
+    assert_eq!(read.whole("weight", 1).unwrap().values::<f32>().unwrap_err().kind(), ErrorKind::Parse);
+    assert_eq!(read.bind(&ramp).whole("bias", 1).unwrap().values::<f32>().unwrap(), [0.0, 1.0, 2.0, 3.0]);
     let giant = LinearConfig::new(1 << 30, 1 << 31).with_bias(false).init(&device()).plan(&Xavier::normal()).unwrap();
     assert!(message(giant.whole("weight", 1).unwrap().values::<f32>()).contains("take a smaller block"));
     assert_eq!(Plan::default().whole("weight", 1).unwrap_err().kind(), ErrorKind::Unmatched);
