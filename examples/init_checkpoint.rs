@@ -220,7 +220,7 @@ fn draw_as<E: Element>(plan: &Plan, seed: u64) -> Result<Duration, burn_init::Er
     for entry in plan.iter().filter(|entry| entry.spec().block().is_none_or(|block| block.index == 0)) {
         let shape = entry.spec().shape();
         let row: u64 = shape[1..].iter().product();
-        let step = (VALUES / row).max(1);
+        let step = (VALUES / row.max(1)).max(1);
         for first in (0..shape[0]).step_by(step as usize) {
             let mut ranges: Vec<_> = shape.iter().map(|&d| 0..d).collect();
             ranges[0] = first..(first + step).min(shape[0]);
@@ -246,10 +246,8 @@ fn human(bytes: u64) -> String {
 /// `500MB`, `5GB`, or a number of bytes.
 fn bytes(text: &str) -> Result<u64, String> {
     let units = [("GB", 1e9), ("MB", 1e6), ("KB", 1e3)];
-    let (number, unit) = units
-        .into_iter()
-        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))
-        .unwrap_or((text, 1.0));
+    let (number, unit) =
+        units.into_iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit))).unwrap_or((text, 1.0));
     let number: f64 = number.trim().parse().map_err(|_| format!("\"{text}\" is no size; write 500MB or 5GB"))?;
     Ok((number * unit) as u64)
 }

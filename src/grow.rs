@@ -119,7 +119,11 @@ impl<'a> Growth<'a> {
             Start::Scheme(scheme) => Values::Drawn(self.plan(&survey, &grown, scheme)?),
             Start::Trained(spread) if spread.is_finite() => Values::Like(spread),
             Start::Trained(spread) => {
-                return Err(Error::new(ErrorKind::InvalidValue, format!("the spread is {spread}"), "use a finite number"));
+                return Err(Error::new(
+                    ErrorKind::InvalidValue,
+                    format!("the spread is {spread}"),
+                    "use a finite number",
+                ));
             }
         };
         let mut check = Check { grown: &grown, values: &values, segments: Vec::new(), error: None };
@@ -332,7 +336,7 @@ impl ModuleMapper for Grower {
             _ => self.new_values::<f32, D>(grown, &old),
         };
         let new = Tensor::from_data(data, (&old.device(), tensor.dtype()));
-        let larger = Tensor::cat(vec![old, new], grown.stored_axis());
+        let larger = Tensor::cat(vec![old, new], grown.stored_axis()).detach();
         let larger = if tensor.is_require_grad() { larger.require_grad() } else { larger };
         Param::from_mapped_value(id, larger, mapper)
     }

@@ -243,11 +243,13 @@ impl HuggingFace {
     }
 
     /// Whether linear maps are stored `[d_in, d_out]`, as GPT-2 has it with its `Conv1D`.
+    #[cfg(feature = "checkpoint")]
     pub(crate) fn stores_in_out(&self) -> bool {
         self.family == Family::Gpt2
     }
 
     /// Whether both have the same parameters, whatever else their files say.
+    #[cfg(feature = "checkpoint")]
     pub(crate) fn has_parameters_of(&self, other: &Self) -> bool {
         *self == Self { config: self.config.clone(), ..other.clone() }
     }
@@ -295,9 +297,7 @@ impl HuggingFace {
         let mut tree = Blueprint::new()
             .embedding("transformer.wte.weight", [self.vocab, d])
             .embedding("transformer.wpe.weight", [self.positions, d]);
-        let norm = |tree: Blueprint, path: &str| {
-            tree.norm(format!("{path}.weight"), d).norm(format!("{path}.bias"), d)
-        };
+        let norm = |tree: Blueprint, path: &str| tree.norm(format!("{path}.weight"), d).norm(format!("{path}.bias"), d);
         for layer in 0..self.layers {
             let at = |name: &str| format!("transformer.h.{layer}.{name}");
             tree = norm(tree, &at("ln_1"));

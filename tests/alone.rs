@@ -77,6 +77,7 @@ fn burns_generator_and_memory() {
     for (name, count) in [("llama-70b", 68_976_648_192), ("gpt3-175b", 174_604_259_328)] {
         let (plan, bytes) = peak(|| HuggingFace::preset(name).unwrap().plan(&Gpt2::new()).unwrap());
         assert_eq!(plan.num_params(), count);
+        println!("the plan of {name}: {} lines, {bytes} bytes at the peak", plan.len());
         assert!(bytes < 10_000_000, "the plan of {name} took {bytes} bytes");
     }
 
@@ -106,6 +107,7 @@ fn checkpoint_in_little_memory() {
         let (written, bytes) = peak(|| checkpoint.safetensors(&folder));
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(written.unwrap().bytes > 268_000_000);
+        println!("a checkpoint of 268 MB, {name}: {bytes} bytes at the peak");
         assert!(bytes < 64_000_000, "{bytes} bytes for a checkpoint of 268 MB");
     }
 }

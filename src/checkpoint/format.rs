@@ -15,7 +15,7 @@ use crate::{
 
 /// A file that is to be written.
 #[derive(Debug)]
-pub(super) struct Layout<'a> {
+pub(super) struct FileLayout<'a> {
     pub name: String,
     /// All that comes before the values.
     pub header: Vec<u8>,
@@ -25,7 +25,7 @@ pub(super) struct Layout<'a> {
     pub len: u64,
 }
 
-impl Layout<'_> {
+impl FileLayout<'_> {
     pub(super) fn num_elements(&self) -> u64 {
         self.tensors.iter().map(|(_, target)| target.num_elements()).sum()
     }
@@ -56,7 +56,7 @@ pub(super) fn safetensors<'a>(
     dtype: Dtype,
     limit: u64,
     notes: &BTreeMap<String, String>,
-) -> Result<Vec<Layout<'a>>, Error> {
+) -> Result<Vec<FileLayout<'a>>, Error> {
     let mut files: Vec<Vec<Target<'a>>> = vec![Vec::new()];
     let mut used = 0u64;
     for target in targets {
@@ -83,7 +83,7 @@ fn one_safetensors<'a>(
     targets: Vec<Target<'a>>,
     dtype: Dtype,
     notes: &BTreeMap<String, String>,
-) -> Result<Layout<'a>, Error> {
+) -> Result<FileLayout<'a>, Error> {
     let kind = match dtype {
         Dtype::F64 => safetensors::Dtype::F64,
         Dtype::F32 => safetensors::Dtype::F32,
@@ -96,9 +96,13 @@ fn one_safetensors<'a>(
         let start = end;
         end = end.checked_add(bytes(target, dtype)?).ok_or_else(|| too_large(target))?;
         let shape = target.shape.iter().map(|&d| d as usize).collect();
-        infos.push((target.name.clone(), TensorInfo { dtype: kind, shape, data_offsets: (start as usize, end as usize) }));
+        infos.push((
+            target.name.clone(),
+            TensorInfo { dtype: kind, shape, data_offsets: (start as usize, end as usize) },
+        ));
     }
-    let invalid = |reason: String| Error::new(ErrorKind::File, format!("the header of {name} is not valid: {reason}"), "");
+    let invalid =
+        |reason: String| Error::new(ErrorKind::File, format!("the header of {name} is not valid: {reason}"), "");
     // The crate's own check. Its Metadata would write the notes in another order each time.
     let notes_of_crate: HashMap<String, String> = notes.clone().into_iter().collect();
     Metadata::new(Some(notes_of_crate), infos.clone()).map_err(|error| invalid(error.to_string()))?;
@@ -112,7 +116,7 @@ fn one_safetensors<'a>(
     header.extend(json);
     let first = header.len() as u64;
     let starts = infos.iter().map(|(_, info)| first + info.data_offsets.0 as u64);
-    Ok(Layout { tensors: starts.zip(targets).collect(), len: first + end, name, header })
+    Ok(FileLayout { tensors: starts.zip(targets).collect(), len: first + end, name, header })
 }
 
 struct Header<'a> {
@@ -132,8 +136,8 @@ impl Serialize for Header<'_> {
 }
 
 /// Hugging Face's list of which file has which tensor.
-pub(super) fn index(files: &[Layout<'_>], dtype: Dtype) -> String {
-    let total: u64 = files.iter().map(Layout::num_elements).sum::<u64>() * size(dtype);
+pub(super) fn index(files: &[FileLayout<'_>], dtype: Dtype) -> String {
+    let total: u64 = files.iter().map(FileLayout::num_elements).sum::<u64>() * size(dtype);
     let names: BTreeMap<&str, &str> = files
         .iter()
         .flat_map(|file| file.tensors.iter().map(|(_, target)| (target.name.as_str(), file.name.as_str())))
@@ -150,7 +154,7 @@ pub(super) fn burnpack<'a>(
     targets: Vec<Target<'a>>,
     dtype: Dtype,
     notes: &BTreeMap<String, String>,
-) -> Result<Layout<'a>, Error> {
+) -> Result<FileLayout<'a>, Error> {
     #[derive(Serialize)]
     struct Cbor<'a> {
         tensors: BTreeMap<&'a str, Place<'a>>,
@@ -200,5 +204,5 @@ pub(super) fn burnpack<'a>(
     header.extend(cbor);
     header.resize(first, 0);
     let tensors = places.into_iter().map(|(start, _)| first as u64 + start).zip(targets).collect();
-    Ok(Layout { name, header, tensors, len })
+    Ok(FileLayout { name, header, tensors, len })
 }

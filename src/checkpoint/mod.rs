@@ -147,7 +147,7 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// As [`safetensors`](Self::safetensors), as far as they do not need a disk.
     pub fn files(&self) -> Result<Vec<FileSummary>, Error> {
-        let summary = |file: format::Layout<'_>| FileSummary {
+        let summary = |file: format::FileLayout<'_>| FileSummary {
             bytes: file.len,
             tensors: file.tensors.into_iter().map(|(_, target)| target.name).collect(),
             name: file.name,
@@ -182,8 +182,8 @@ impl<'a> Checkpoint<'a> {
         Ok(written)
     }
 
-    /// Writes one file in burn's own format, for `load_file` of a burn module whose paths are those of the plan. The file should be
-    /// called `….bpk`.
+    /// Writes one file in burn's own format, for `load_file` of a burn module whose paths are those of the plan; a prefix comes off with
+    /// `Keys::new().rename("model.**", "**")`. The file should be called `….bpk`.
     ///
     /// # Errors
     /// As [`safetensors`](Self::safetensors); and where it would be larger than burnpack's readers take: 100 GB in all, and 10 GB for a
@@ -202,7 +202,7 @@ impl<'a> Checkpoint<'a> {
         self.write(folder, &[file])
     }
 
-    fn safetensors_files(&self) -> Result<Vec<format::Layout<'a>>, Error> {
+    fn safetensors_files(&self) -> Result<Vec<format::FileLayout<'a>>, Error> {
         if self.shard_size == 0 {
             return Err(Error::config("the shard size is 0", "allow some bytes for each file"));
         }
@@ -251,7 +251,7 @@ impl<'a> Checkpoint<'a> {
     }
 
     /// Another checkpoint in the folder could be loaded instead of this one.
-    fn check_folder(&self, folder: &Path, files: &[format::Layout<'_>], index: Option<&str>) -> Result<(), Error> {
+    fn check_folder(&self, folder: &Path, files: &[format::FileLayout<'_>], index: Option<&str>) -> Result<(), Error> {
         let entries = fs::read_dir(folder).map_err(|error| cannot_read(folder, &error))?;
         for entry in entries {
             let name = entry.map_err(|error| cannot_read(folder, &error))?.file_name();
@@ -272,8 +272,8 @@ impl<'a> Checkpoint<'a> {
         Ok(())
     }
 
-    fn write(&self, folder: &Path, files: &[format::Layout<'_>]) -> Result<Written, Error> {
-        let total = files.iter().map(format::Layout::num_elements).sum();
+    fn write(&self, folder: &Path, files: &[format::FileLayout<'_>]) -> Result<Written, Error> {
+        let total = files.iter().map(format::FileLayout::num_elements).sum();
         let mut done = 0;
         let mut report = |path: &str, values: u64| {
             done += values;
@@ -301,7 +301,7 @@ impl<'a> Checkpoint<'a> {
     fn write_file<E: Word>(
         &self,
         path: &Path,
-        file: &format::Layout<'_>,
+        file: &format::FileLayout<'_>,
         report: &mut (dyn FnMut(&str, u64) + Send),
     ) -> Result<bool, Error> {
         if compare_header(path, file)? {
@@ -325,7 +325,7 @@ const INDEX: &str = "model.safetensors.index.json";
 const CONFIG: &str = "config.json";
 
 /// Whether the file is there; an error if it is there and is not this one.
-fn compare_header(path: &Path, file: &format::Layout<'_>) -> Result<bool, Error> {
+fn compare_header(path: &Path, file: &format::FileLayout<'_>) -> Result<bool, Error> {
     let mut there = match File::open(path) {
         Ok(there) => there,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),

@@ -56,6 +56,8 @@ pub(super) struct Unfinished {
     partial: PathBuf,
     path: PathBuf,
     finished: bool,
+    /// Held until the unfinished name is gone.
+    _lock: File,
 }
 
 impl Unfinished {
@@ -63,19 +65,25 @@ impl Unfinished {
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(".partial");
         let partial = path.with_file_name(name);
-        let _turn = Turn::take(path);
+        let file = loop {
+            let file = File::options().read(true).write(true).create(true).truncate(false).open(&partial);
+            let file = file.map_err(|error| cannot_write(&partial, &error))?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(busy(path)),
+                // A file system without locks.
+                Err(TryLockError::Error(_)) => {}
+            }
+            // Another process may have given it its name between the two.
+            if is_called(&file, &partial) {
+                break file;
+            }
+        };
+        let lock = file.try_clone().map_err(|error| cannot_write(&partial, &error))?;
+        let this = Self { partial, path: path.into(), finished: false, _lock: lock };
         if path.exists() {
             return Err(busy(path));
         }
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(&partial);
-        let file = file.map_err(|error| cannot_write(&partial, &error))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(busy(path)),
-            // A file system without locks.
-            Err(TryLockError::Error(_)) => {}
-        }
-        let this = Self { partial, path: path.into(), finished: false };
         // What a killed process left goes.
         if file.metadata().is_ok_and(|metadata| metadata.len() > 0) {
             file.set_len(0).map_err(|error| cannot_write(&this.partial, &error))?;
@@ -85,26 +93,30 @@ impl Unfinished {
 
     pub(super) fn finish(mut self, file: File) -> Result<(), Error> {
         file.sync_all().map_err(|error| cannot_write(&self.path, &error))?;
-        let _turn = Turn::take(&self.path);
         if self.path.exists() {
             return Err(busy(&self.path));
         }
         fs::rename(&self.partial, &self.path).map_err(|error| cannot_write(&self.path, &error))?;
         self.finished = true;
-        drop(file);
         sync_folder(&self.path)
     }
 }
 
-/// The folder, locked for as long as names change in it: else a process could open another's unfinished file just before that one
-/// takes its name, and empty it.
-struct Turn(#[allow(dead_code)] Option<File>);
+/// Whether the file is still the one with this name.
+#[cfg(unix)]
+fn is_called(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
 
-impl Turn {
-    fn take(path: &Path) -> Self {
-        // Not every system can lock a folder.
-        Self(File::open(folder_of(path)).ok().filter(|folder| folder.lock().is_ok()))
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(file), Ok(path)) => identity(file) == identity(path),
+        _ => false,
     }
+}
+
+#[cfg(not(unix))]
+fn is_called(_: &File, _: &Path) -> bool {
+    true
 }
 
 fn busy(path: &Path) -> Error {

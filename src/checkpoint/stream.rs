@@ -7,11 +7,7 @@ use std::{
 
 use burn::tensor::{bf16, f16};
 
-use super::{
-    format::Layout,
-    keys::Target,
-    sink::Sink,
-};
+use super::{format::FileLayout, keys::Target, sink::Sink};
 use crate::{error::Error, sample::Element, shard::Drawer};
 
 /// Bytes that are drawn at a time. Some five such pieces are in memory together.
@@ -39,7 +35,7 @@ words!(f64, f32, f16, bf16);
 
 /// Sends the body of a file to `sink`. `report` is told the tensor and the number of values that have arrived.
 pub(super) fn body<E: Word>(
-    layout: &Layout<'_>,
+    layout: &FileLayout<'_>,
     seed: u64,
     sink: &mut Sink,
     report: &mut (dyn FnMut(&str, u64) + Send),
@@ -78,11 +74,7 @@ pub(super) fn body<E: Word>(
 }
 
 /// Calls `emit` with one piece after the other, in the order of the file. It takes a buffer and gives one back, or `None` to stop.
-fn pieces<E: Element>(
-    target: &Target<'_>,
-    seed: u64,
-    emit: &mut dyn FnMut(Vec<E>) -> Option<Vec<E>>,
-) -> Option<()> {
+fn pieces<E: Element>(target: &Target<'_>, seed: u64, emit: &mut dyn FnMut(Vec<E>) -> Option<Vec<E>>) -> Option<()> {
     if target.num_elements() == 0 {
         return Some(());
     }

@@ -131,7 +131,8 @@ struct Tied {
 /// Two fields with one parameter grow alike and stay one.
 #[test]
 fn ties() {
-    let wte = EmbeddingConfig::new(20, 8).init(&device()).initialize(&Xavier::normal(), 1).unwrap();
+    let table = Setup::new().role("weight", Role::TokenEmbedding);
+    let wte = table.initialize(EmbeddingConfig::new(20, 8).init(&device()), &Xavier::normal(), 1).unwrap();
     let tied = || Tied { wte: wte.clone(), lm_head: wte.clone() };
     let setup = Setup::new().role("lm_head.weight", Role::OutputHead);
     let scheme = Xavier::normal();

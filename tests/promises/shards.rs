@@ -57,6 +57,18 @@ fn rows_and_columns() {
     }
 }
 
+/// C47: the same from 8 threads at once.
+#[test]
+fn threads() {
+    let plan = NanoGpt::new(1, 32, 64, 16, &device()).plan(&TorchDefault::new()).unwrap();
+    let draw = || plan.shard("transformer.h.0.mlp.c_fc.weight", [3..29, 5..120], 7).unwrap().values::<f32>().unwrap();
+    let expected = draw();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(draw)).collect();
+        threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), expected));
+    });
+}
+
 /// A grid of workers puts the whole together again, for every number of them, in every precision.
 #[test]
 fn grids() {
@@ -284,7 +296,8 @@ fn a_block_of_a_giant() {
     let corner = giant.shard("weight", [(1 << 29) - 2..1 << 29, (1 << 30) - 3..1 << 30], 1).unwrap();
     let drawn = corner.values::<f32>().unwrap();
     assert_eq!(drawn.len(), 6);
-    let row: Tensor<2> = giant.shard("weight", [(1 << 29) - 1..1 << 29, (1 << 30) - 3..1 << 30], 1)
+    let row: Tensor<2> = giant
+        .shard("weight", [(1 << 29) - 1..1 << 29, (1 << 30) - 3..1 << 30], 1)
         .and_then(|row| row.tensor(&Device::flex()))
         .unwrap();
     assert_eq!(row.into_data().convert::<f32>().try_to_vec::<f32>().unwrap(), drawn[3..]);

@@ -1,7 +1,7 @@
 """Reads checkpoints of examples/init_checkpoint.rs back in Python.
 
     pip install torch transformers safetensors
-    python tests/transformers/read_back.py
+    python tests/transformers/read_back.py              # INIT_CHECKPOINT may name the example where it is built already
 
 For each family of Hugging Face's models: a small configuration, a checkpoint in several files, every tensor loaded strictly into the
 model of `transformers`, the same by `from_pretrained`, and the loss of step zero beside ln V.
@@ -9,6 +9,7 @@ model of `transformers`, the same by `from_pretrained`, and the loss of step zer
 
 import json
 import math
+import os
 import pathlib
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import tempfile
 import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VOCAB = 997
@@ -35,10 +37,10 @@ FAMILIES = {
 
 
 def run(config, folder, *options):
-    # The folder has to be new.
     file = folder.with_suffix(".json")
     file.write_text(json.dumps(config))
-    example = ["cargo", "run", "-q", "--example", "init_checkpoint", "--"]
+    built = os.environ.get("INIT_CHECKPOINT")
+    example = [built] if built else ["cargo", "run", "-q", "--example", "init_checkpoint", "--"]
     subprocess.run([*example, "--config", file, "--out", folder, "--shard-size", "200KB", *options], check=True, cwd=ROOT,
                    stdout=subprocess.DEVNULL)
 
@@ -88,6 +90,8 @@ def check(name, config, folder):
 
 
 def main():
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
         for i, (name, config) in enumerate(FAMILIES.items()):
             check(name, config, pathlib.Path(folder) / f"model{i}")
