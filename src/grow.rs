@@ -327,7 +327,7 @@ impl ModuleMapper for Grower {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let Some(grown) = self.grown.get(&self.segments).filter(|grown| grown.new > grown.old) else { return param };
         let (id, tensor, mapper) = param.consume();
-        let id = *self.ids.entry(id).or_insert_with(ParamId::new);
+        let id = *self.ids.entry(id).or_default();
         let old = tensor.clone().detach();
         let data = match tensor.dtype() {
             DType::F64 => self.new_values::<f64, D>(grown, &old),

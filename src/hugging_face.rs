@@ -69,25 +69,27 @@ const FAMILIES: &[(&str, Family)] = &[
     ("olmo2", Family::Olmo2),
 ];
 
-/// Model type; vocabulary, width, layers, heads, key and value heads, width of the MLP, context; whether the head is tied; epsilon of
+/// Name; model type; vocabulary, width, layers, heads, key and value heads, width of the MLP, context; whether the head is tied; epsilon of
 /// the norms; base of the rotary angles. From the published configurations.
+struct Preset(&'static str, &'static str, [u64; 7], bool, f64, u64);
+
 #[rustfmt::skip]
-const PRESETS: &[(&str, &str, [u64; 7], bool, f64, u64)] = &[
-    ("gpt2",         "gpt2",    [50_257, 768, 12, 12, 12, 3072, 1024], true, 1e-5, 0),
-    ("gpt2-medium",  "gpt2",    [50_257, 1024, 24, 16, 16, 4096, 1024], true, 1e-5, 0),
-    ("gpt2-large",   "gpt2",    [50_257, 1280, 36, 20, 20, 5120, 1024], true, 1e-5, 0),
-    ("gpt2-xl",      "gpt2",    [50_257, 1600, 48, 25, 25, 6400, 1024], true, 1e-5, 0),
-    ("gpt3-175b",    "gpt2",    [50_257, 12_288, 96, 96, 96, 49_152, 2048], true, 1e-5, 0),
-    ("llama-7b",     "llama",   [32_000, 4096, 32, 32, 32, 11_008, 4096], false, 1e-5, 10_000),
-    ("llama-13b",    "llama",   [32_000, 5120, 40, 40, 40, 13_824, 4096], false, 1e-5, 10_000),
-    ("llama-70b",    "llama",   [32_000, 8192, 80, 64, 8, 28_672, 4096], false, 1e-5, 10_000),
-    ("llama3-8b",    "llama",   [128_256, 4096, 32, 32, 8, 14_336, 8192], false, 1e-5, 500_000),
-    ("llama3-70b",   "llama",   [128_256, 8192, 80, 64, 8, 28_672, 8192], false, 1e-5, 500_000),
-    ("mistral-7b",   "mistral", [32_000, 4096, 32, 32, 8, 14_336, 32_768], false, 1e-5, 10_000),
-    ("qwen2-0.5b",   "qwen2",   [151_936, 896, 24, 14, 2, 4864, 131_072], true, 1e-6, 1_000_000),
-    ("qwen2-7b",     "qwen2",   [152_064, 3584, 28, 28, 4, 18_944, 131_072], false, 1e-6, 1_000_000),
-    ("olmo2-7b",     "olmo2",   [100_352, 4096, 32, 32, 32, 11_008, 4096], false, 1e-6, 500_000),
-    ("olmo2-13b",    "olmo2",   [100_352, 5120, 40, 40, 40, 13_824, 4096], false, 1e-6, 500_000),
+const PRESETS: &[Preset] = &[
+    Preset("gpt2",         "gpt2",    [50_257, 768, 12, 12, 12, 3072, 1024], true, 1e-5, 0),
+    Preset("gpt2-medium",  "gpt2",    [50_257, 1024, 24, 16, 16, 4096, 1024], true, 1e-5, 0),
+    Preset("gpt2-large",   "gpt2",    [50_257, 1280, 36, 20, 20, 5120, 1024], true, 1e-5, 0),
+    Preset("gpt2-xl",      "gpt2",    [50_257, 1600, 48, 25, 25, 6400, 1024], true, 1e-5, 0),
+    Preset("gpt3-175b",    "gpt2",    [50_257, 12_288, 96, 96, 96, 49_152, 2048], true, 1e-5, 0),
+    Preset("llama-7b",     "llama",   [32_000, 4096, 32, 32, 32, 11_008, 4096], false, 1e-5, 10_000),
+    Preset("llama-13b",    "llama",   [32_000, 5120, 40, 40, 40, 13_824, 4096], false, 1e-5, 10_000),
+    Preset("llama-70b",    "llama",   [32_000, 8192, 80, 64, 8, 28_672, 4096], false, 1e-5, 10_000),
+    Preset("llama3-8b",    "llama",   [128_256, 4096, 32, 32, 8, 14_336, 8192], false, 1e-5, 500_000),
+    Preset("llama3-70b",   "llama",   [128_256, 8192, 80, 64, 8, 28_672, 8192], false, 1e-5, 500_000),
+    Preset("mistral-7b",   "mistral", [32_000, 4096, 32, 32, 8, 14_336, 32_768], false, 1e-5, 10_000),
+    Preset("qwen2-0.5b",   "qwen2",   [151_936, 896, 24, 14, 2, 4864, 131_072], true, 1e-6, 1_000_000),
+    Preset("qwen2-7b",     "qwen2",   [152_064, 3584, 28, 28, 4, 18_944, 131_072], false, 1e-6, 1_000_000),
+    Preset("olmo2-7b",     "olmo2",   [100_352, 4096, 32, 32, 32, 11_008, 4096], false, 1e-6, 500_000),
+    Preset("olmo2-13b",    "olmo2",   [100_352, 5120, 40, 40, 40, 13_824, 4096], false, 1e-6, 500_000),
 ];
 
 impl HuggingFace {
@@ -202,8 +204,8 @@ impl HuggingFace {
     /// # Errors
     /// [`ErrorKind::Parse`] for an unknown name.
     pub fn preset(name: &str) -> Result<Self, Error> {
-        let Some(&(_, model_type, [vocab, d, layers, heads, kv_heads, ff, context], tied, epsilon, theta)) =
-            PRESETS.iter().find(|(known, ..)| *known == name)
+        let Some(&Preset(_, model_type, [vocab, d, layers, heads, kv_heads, ff, context], tied, epsilon, theta)) =
+            PRESETS.iter().find(|preset| preset.0 == name)
         else {
             return Err(Error::new(
                 ErrorKind::Parse,
@@ -229,7 +231,7 @@ impl HuggingFace {
 
     /// The names that [`preset`](Self::preset) knows.
     pub fn presets() -> Vec<&'static str> {
-        PRESETS.iter().map(|(name, ..)| *name).collect()
+        PRESETS.iter().map(|preset| preset.0).collect()
     }
 
     /// The number of rows of the token table.

@@ -52,7 +52,7 @@ const SHARD_SIZE: u64 = 5_000_000_000;
 
 /// What a plan and a seed draw, as files.
 ///
-/// Values are those of [`initialize`](crate::ModuleInit::initialize), whatever the names, the layout and the number of files. About 50 MB of
+/// Values are those of [`initialize`](crate::ModuleInit::initialize), whatever the names, the layout and the number of files. Some 30 MB of
 /// memory are enough for any size, and more only where a parameter is defined on the whole: see
 /// [`Shard::workspace_bytes`](crate::Shard::workspace_bytes).
 #[derive(Clone)]

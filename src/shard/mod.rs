@@ -98,7 +98,7 @@ impl Plan {
             side_by_side = self.blocks(&format!("{parent}.weight")).iter().filter_map(block).collect();
             side_by_side.retain(|range| range.end <= *width);
         }
-        let axes = spec.shape().iter().map(|&d| vec![0..d]).collect();
+        let axes = spec.shape().iter().map(|&d| only(0..d)).collect();
         Ok(Shard { entries, seed, axes, side_by_side })
     }
 }
@@ -212,7 +212,7 @@ impl<'a> Shard<'a> {
         drawable::<E>(self.entries)?;
         let (leading, columns) = match self.axes.split_last() {
             Some((columns, leading)) => (leading, columns.as_slice()),
-            None => (&[] as &[_], [0..1].as_slice()),
+            None => (&[] as &[_], std::slice::from_ref(&(0..1))),
         };
         let width = length(columns) as usize;
         let mut drawer = Drawer::new(self.entries, self.seed);
@@ -269,7 +269,7 @@ impl<'a> Shard<'a> {
 
     /// The rows of the matrix `[…, columns]` that the leading dimensions choose, in order.
     fn rows(&self, leading: &[Vec<Range<u64>>]) -> Vec<Range<u64>> {
-        let mut rows = vec![0..1];
+        let mut rows = only(0..1);
         for (axis, ranges) in leading.iter().enumerate() {
             let d = self.entries[0].spec().shape()[axis];
             let last = axis + 1 == leading.len();
@@ -314,6 +314,10 @@ pub(crate) fn drawable<E: Element>(entries: &[Entry]) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+fn only(range: Range<u64>) -> Vec<Range<u64>> {
+    vec![range]
 }
 
 fn length(ranges: &[Range<u64>]) -> u64 {

@@ -264,6 +264,10 @@ fn trees_of_transformers() {
 const GPT2: &str =
     r#"{"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 16, "vocab_size": 50}"#;
 
+fn small_llama() -> String {
+    LLAMA.replace('V', "50").replace('D', "32").replace(['L', 'K'], "2").replace('F', "48")
+}
+
 const LLAMA: &str = r#"{"model_type": "llama", "hidden_size": D, "num_hidden_layers": L, "num_attention_heads": 4,
     "num_key_value_heads": K, "intermediate_size": F, "vocab_size": V}"#;
 
@@ -305,7 +309,7 @@ fn presets() {
 /// Every named scheme plans every family, or says why not.
 #[test]
 fn schemes_on_blueprints() {
-    let llama = LLAMA.replace('V', "50").replace('D', "32").replace('L', "2").replace('K', "2").replace('F', "48");
+    let llama = small_llama();
     let models =
         [GPT2, &llama, &llama.replace("\"llama\"", "\"olmo2\"")].map(|text| HuggingFace::from_json(text).unwrap());
     for (name, scheme, _) in Scheme::all() {
@@ -331,7 +335,7 @@ fn a_blueprint_draws_what_the_module_draws() {
         let path = path.replace("gamma", "weight").replace("beta", "bias");
         assert_eq!(plan.whole(&path, 5).unwrap().values::<f32>().unwrap(), expected, "{path}");
     }
-    let config = LLAMA.replace('V', "50").replace('D', "32").replace('L', "2").replace('K', "2").replace('F', "48");
+    let config = small_llama();
     let plan = HuggingFace::from_json(&config).unwrap().plan(&Xavier::normal()).unwrap();
     let model = Llama::new(2, 32, 16, 48, 50, &device());
     for (path, expected) in values(&model.initialize(&Xavier::normal(), 5).unwrap()) {
@@ -353,7 +357,7 @@ fn the_reference_model_as_transformers_names_it() {
         .with_activation(Activation::SwiGlu)
         .with_bias(false)
         .with_tied(false);
-    let other = LLAMA.replace('V', "50").replace('D', "32").replace('L', "2").replace('K', "2").replace('F', "48");
+    let other = small_llama();
     for (name, reference, keys, config) in
         [("gpt2", gpt2, Keys::gpt2(), GPT2.to_string()), ("llama", llama, Keys::llama(), other)]
     {
@@ -625,7 +629,7 @@ fn configs() {
         "model_type is \"bert\"; known are gpt2, llama, mistral, qwen2, olmo2; describe another tree with Blueprint"
     );
     let llama = |changes: &str| {
-        let text = LLAMA.replace('V', "50").replace('D', "32").replace('L', "2").replace('K', "2").replace('F', "48");
+        let text = small_llama();
         let mut config: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
         config.extend(serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(changes).unwrap());
         HuggingFace::from_json(&serde_json::to_string(&config).unwrap())

@@ -120,7 +120,8 @@ fn packed_projections() {
                 });
                 assert_eq!(shard.values::<f32>().unwrap(), rows.collect::<Vec<_>>(), "part {part} of {parts}");
                 let shard = plan.whole(bias, 7).unwrap().split(0, part, parts).unwrap();
-                let biases = [0, 1, 2].map(|b| block_of(&whole[bias], &[144], &[columns(b)..columns(b) + len]));
+                let biases = [0, 1, 2]
+                    .map(|b| block_of(&whole[bias], &[144], std::slice::from_ref(&(columns(b)..columns(b) + len))));
                 assert_eq!(shard.values::<f32>().unwrap(), biases.concat());
                 // Rows are cut straight through the blocks.
                 let shard = plan.whole(weight, 7).unwrap().split(0, part, parts).unwrap();
@@ -256,7 +257,7 @@ fn what_does_not_fit() {
         "bias [4]: it is kept, so that the plan does not tell its values; take them from the model, or give it a rule"
     );
     assert_eq!(
-        message(whole().slice([0..6])),
+        message(whole().slice(std::slice::from_ref(&(0..6)))),
         "weight [6, 4]: the ranges [0..6] do not fit the parameter of shape [6, 4]; give 2 ranges within [6, 4]"
     );
     assert_eq!(
