@@ -421,7 +421,7 @@ fn put<const D: usize>(param: Param<Tensor<D>>, tensor: Tensor<D>, col: bool) ->
     param.transform_for_load(if col { tensor.transpose() } else { tensor }, id)
 }
 
-fn burn_dtype(dtype: Dtype) -> DType {
+pub(crate) fn burn_dtype(dtype: Dtype) -> DType {
     match dtype {
         Dtype::F64 => DType::F64,
         Dtype::F32 => DType::F32,

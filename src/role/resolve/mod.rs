@@ -327,6 +327,7 @@ impl<'a> Reader<'a> {
             block: None,
             heads: last_match(&self.setup.heads, &path),
             experts,
+            stored_transposed: transposed,
             id: Identity(leaf.id),
         };
         match stack {
