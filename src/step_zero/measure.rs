@@ -10,7 +10,7 @@ use super::listen::Heard;
 use super::parameters::measured;
 use super::position::Position;
 use super::probe::Leaves;
-use super::{Batch, Probe, StepZero};
+use super::{Batch, Probe, StepZero, pieces};
 use crate::{Error, ErrorKind, Setup};
 
 /// How many standard deviations the own-token logit must stand out to count as the sign of a tied head.
@@ -157,7 +157,7 @@ where
     Ok((result, backward))
 }
 
-/// One for each row of logits, on all threads with the `rayon` feature.
+/// One for each row of logits.
 fn positions(
     logits: &[f32],
     width: usize,
@@ -165,14 +165,8 @@ fn positions(
     tokens: &[i64],
     targets: &[i64],
 ) -> Result<Vec<Position>, Error> {
-    let of = |(i, row): (usize, &[f32])| Position::of(row, vocab, tokens[i] as usize, targets[i] as usize);
-    #[cfg(feature = "rayon")]
-    {
-        use rayon::prelude::*;
-        logits.par_chunks_exact(width).enumerate().map(of).collect()
-    }
-    #[cfg(not(feature = "rayon"))]
-    logits.chunks_exact(width).enumerate().map(of).collect()
+    let of = |i: usize, row: &[f32]| Position::of(row, vocab, tokens[i] as usize, targets[i] as usize);
+    pieces::map(logits, width, of).into_iter().collect()
 }
 
 /// Sums over the positions.

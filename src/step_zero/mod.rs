@@ -24,6 +24,7 @@ mod listen;
 mod logits;
 mod measure;
 mod parameters;
+mod pieces;
 mod position;
 mod predict;
 mod probe;

@@ -17,6 +17,6 @@ mod known_trees;
 mod residual;
 mod sampling;
 mod schemes;
-mod theory;
 mod shards;
+mod theory;
 mod values;
