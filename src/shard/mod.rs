@@ -269,20 +269,17 @@ impl<'a> Shard<'a> {
 
     /// The rows of the matrix `[…, columns]` that the leading dimensions choose, in order.
     fn rows(&self, leading: &[Vec<Range<u64>>]) -> Vec<Range<u64>> {
+        let shape = &self.entries[0].spec().shape()[..leading.len()];
+        // Dimensions that are whole after the last one that is cut need no look at each index.
+        let is_cut = |axis: &usize| leading[*axis] != only(0..shape[*axis]);
+        let cuts = (0..leading.len()).rev().find(is_cut).map_or(0, |axis| axis + 1);
+        let below: u64 = shape[cuts..].iter().product();
         let mut rows = only(0..1);
-        for (axis, ranges) in leading.iter().enumerate() {
-            let d = self.entries[0].spec().shape()[axis];
-            let last = axis + 1 == leading.len();
-            let inside = |row: u64| {
-                let whole: Vec<Range<u64>> = match last {
-                    true => ranges.clone(),
-                    false => ranges.iter().flat_map(|range| range.clone().map(|i| i..i + 1)).collect(),
-                };
-                whole.into_iter().map(move |range| row * d + range.start..row * d + range.end)
-            };
-            rows = rows.into_iter().flat_map(|row| row.flat_map(inside).collect::<Vec<_>>()).collect();
+        for (ranges, d) in leading[..cuts].iter().zip(shape) {
+            let inside = |row: u64| ranges.iter().map(move |range| row * d + range.start..row * d + range.end);
+            rows = rows.into_iter().flat_map(|rows| rows.flat_map(inside)).collect();
         }
-        merged(rows)
+        merged(rows.into_iter().map(|rows| rows.start * below..rows.end * below).collect())
     }
 
     fn what(&self) -> String {

@@ -194,6 +194,33 @@ fn every_law() {
     assert_eq!(plan.shard("transformer.wte.weight", [0..1, 0..1], 7).unwrap().workspace_bytes(4), 0);
 }
 
+/// Workers that hold a column shard of the first matrix and a row shard of the second compute together what the whole MLP does.
+#[test]
+fn a_tensor_parallel_mlp() {
+    let device = device();
+    let model = NanoGpt::new(1, 48, 64, 16, &device);
+    let plan = model.plan(&TorchDefault::new()).unwrap();
+    let mlp = &model.initialize(&TorchDefault::new(), 7).unwrap().transformer.h[0].mlp;
+    let x = plan.whole("transformer.wpe.weight", 7).unwrap().tensor::<2>(&device).unwrap();
+    let relu = |x: Tensor<2>| burn::tensor::activation::relu(x);
+    let whole = mlp.c_proj.forward(relu(mlp.c_fc.forward(x.clone())));
+    for parts in [2u64, 3, 4, 8] {
+        let worker = |part: u64| {
+            let shard = |name: &str, axis: usize| {
+                plan.whole(&format!("transformer.h.0.mlp.{name}"), 7).unwrap().split(axis, part, parts).unwrap()
+            };
+            let bias = shard("c_fc.bias", 0).tensor::<1>(&device).unwrap().unsqueeze::<2>();
+            let hidden = relu(x.clone().matmul(shard("c_fc.weight", 1).tensor(&device).unwrap()) + bias);
+            hidden.matmul(shard("c_proj.weight", 0).tensor::<2>(&device).unwrap())
+        };
+        let sum = (1..parts).fold(worker(0), |sum, part| sum + worker(part));
+        let bias = plan.whole("transformer.h.0.mlp.c_proj.bias", 7).unwrap().tensor::<1>(&device).unwrap();
+        let distance = (sum + bias.unsqueeze::<2>() - whole.clone()).abs().max().into_scalar::<f32>();
+        // Sums of 192 terms of order 1 in another order.
+        assert!(distance < 192.0 * f32::EPSILON * 4.0, "{parts} workers: {distance}");
+    }
+}
+
 #[derive(Module, Debug)]
 struct FirstStage {
     wte: Embedding,
