@@ -79,33 +79,37 @@ pub struct Panel {
 pub fn panels(path: &Path, rates: &[f64], panels: &[Panel]) -> Result<(), Box<dyn Error>> {
     let canvas = canvas(path, (460 * panels.len() as u32, 460))?;
     let points = panels.iter().flat_map(|panel| &panel.curves).flat_map(|(_, points)| points);
-    let losses = range(points.map(|(loss, _)| loss));
-    let edge = 1.3;
-    let (first, last) = (rates.first().copied().unwrap_or(1.0), rates.last().copied().unwrap_or(1.0));
+    let mut losses = range(points.map(|(loss, _)| loss));
+    // Room for the names.
+    losses.end += 0.5 * (losses.end - losses.start);
+    // The rates are a geometric row: one step of the axis each.
+    let last = rates.len() as f64 - 1.0;
     for (area, panel) in canvas.split_evenly((1, panels.len())).iter().zip(panels) {
         let mut chart = ChartBuilder::on(area)
             .caption(&panel.title, ("sans-serif", 20))
             .margin(10)
             .x_label_area_size(40)
             .y_label_area_size(60)
-            .build_cartesian_2d((first / edge..last * edge).log_scale(), losses.clone())?;
+            .build_cartesian_2d(-0.2..last + 0.2, losses.clone())?;
         chart
             .configure_mesh()
             .x_desc("highest learning rate")
             .y_desc("held-out loss in nats")
             .y_label_formatter(&|y| format!("{y:.1}"))
-            .x_label_formatter(&|x| format!("{x:.0e}"))
+            .x_labels(rates.len())
+            .x_label_formatter(&|x| rates.get(x.round() as usize).map_or(String::new(), f64::to_string))
             .light_line_style(TRANSPARENT)
             .draw()?;
         for (i, (name, points)) in panel.curves.iter().enumerate() {
             let color = Palette99::pick(i).to_rgba();
-            let points: Vec<_> = rates.iter().zip(points).filter(|(_, (loss, _))| loss.is_finite()).collect();
+            let points: Vec<_> =
+                (0..points.len()).map(|i| (i as f64, points[i])).filter(|(_, (loss, _))| loss.is_finite()).collect();
             chart
-                .draw_series(LineSeries::new(points.iter().map(|(x, y)| (**x, y.0)), color.stroke_width(2)))?
+                .draw_series(LineSeries::new(points.iter().map(|(x, y)| (*x, y.0)), color.stroke_width(2)))?
                 .label(name)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 15, y)], color.stroke_width(2)));
             chart.draw_series(points.iter().map(|(x, (loss, error))| {
-                PathElement::new([(**x, loss - error), (**x, loss + error)], color.stroke_width(1))
+                PathElement::new([(*x, loss - error), (*x, loss + error)], color.stroke_width(1))
             }))?;
         }
         chart

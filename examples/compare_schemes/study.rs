@@ -124,7 +124,7 @@ fn mean(losses: &[f64]) -> (f64, f64) {
 
 /// A table in Markdown; the last row tells how far apart the schemes are.
 fn print(panel: &Panel) {
-    println!("| {} | {} |", panel.title, RATES.map(|lr| format!("{lr:.0e}")).join(" | "));
+    println!("| {} | {} |", panel.title, RATES.map(|lr| lr.to_string()).join(" | "));
     println!("|---|{}", "---|".repeat(RATES.len()));
     for (name, losses) in &panel.curves {
         let cells = losses.iter().map(|(mean, error)| match mean.is_finite() {
