@@ -45,7 +45,7 @@ heads = 4
 [init]
 scheme = "modified"
 base = "xavier-normal"
-depth = { rule = "total" }
+depth = "total"
 embedding_std = 0.01
 "#;
 

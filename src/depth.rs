@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, IntoDeserializer as _},
+};
 
 use crate::{
     error::{Error, ErrorKind},
@@ -25,12 +28,13 @@ use crate::{
 /// | [`count`](Self::count) | `1/sqrt(count)` | a given number, whatever the tree |
 /// | [`power`](Self::power) | `(scale * B)^-exponent` | DeepNet: `(4 * 2N)^-1/4` |
 ///
+/// In a file it is a table, `{ rule = "total", roles = ["mlp_up"] }`, or the name of its rule alone: `depth = "per_layer"`.
+///
 /// By default it covers the projections that write into the stream ([`ParamSpec::writes`]); [`on`](Self::on) names other roles.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Depth {
     rule: DepthRule,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     roles: Option<Vec<Role>>,
 }
 
@@ -88,6 +92,11 @@ impl Depth {
             Some(roles) => roles.contains(&param.role()),
             None => param.writes().is_some(),
         }
+    }
+
+    /// Whether the roles that it names have this one among them.
+    pub(crate) fn covers_role(&self, role: Role) -> bool {
+        self.rule != DepthRule::None && self.roles.as_ref().is_some_and(|roles| roles.contains(&role))
     }
 
     /// The factor for `param`, whether or not it is covered.
@@ -163,6 +172,40 @@ impl fmt::Display for Depth {
             }
             None => Ok(()),
         }
+    }
+}
+
+/// A table, or the name of the rule for one without roles.
+impl<'de> Deserialize<'de> for Depth {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Table {
+            rule: DepthRule,
+            #[serde(default)]
+            roles: Option<Vec<Role>>,
+        }
+
+        struct NameOrTable;
+
+        impl<'de> de::Visitor<'de> for NameOrTable {
+            type Value = Depth;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a depth rule, or a table with the key `rule`")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Depth, E> {
+                DepthRule::deserialize(name.into_deserializer()).map(Depth::from)
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Depth, A::Error> {
+                let Table { rule, roles } = Table::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(Depth { rule, roles })
+            }
+        }
+
+        deserializer.deserialize_any(NameOrTable)
     }
 }
 

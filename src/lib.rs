@@ -59,7 +59,10 @@
 //! | [`ParamSpec`], [`Role`], [`Init`], [`Rule`] | what is known about a parameter, and what it starts as, as data |
 //! | [`Plan`] | the scheme met with the tree: dry run, report, record, replay |
 //! | [`audit`] | an existing model or file of weights against a plan; the scheme that comes closest |
-//! | [`step_zero`] | loss, logits and residual stream of a fresh model, predicted and measured |
+//! | [`step_zero`] | loss, logits, stream and gradients of a fresh model: predicted, measured, and what is wrong in words |
+//! | [`Shard`], [`Blueprint`], [`HuggingFace`] | any block of any parameter; trees without tensors, for models that fit nowhere |
+//! | [`mod@checkpoint`] | streams of initialized values to safetensors and burnpack files (feature `checkpoint`) |
+//! | [`Growth`] | more rows for trained tables |
 //! | [`mod@reference`] | a decoder-only Pre-Norm Transformer to try schemes on |
 //! | [`sample`] | addressable random numbers: a value is a function of seed, path and index |
 //!
@@ -69,9 +72,14 @@
 #![deny(missing_docs, missing_debug_implementations)]
 
 pub mod audit;
+mod blueprint;
+#[cfg(feature = "checkpoint")]
+pub mod checkpoint;
 mod depth;
 mod diff;
 mod error;
+mod grow;
+mod hugging_face;
 mod initializer;
 mod lock;
 mod param;
@@ -81,19 +89,24 @@ mod role;
 mod rule;
 pub mod sample;
 pub mod schemes;
+mod shard;
 pub mod step_zero;
 mod tree;
 
+pub use blueprint::Blueprint;
 pub use depth::{Depth, DepthScaled};
 pub use diff::{Change, PlanDiff};
 pub use error::{Error, ErrorKind};
+pub use grow::Growth;
+pub use hugging_face::HuggingFace;
 pub use initializer::{Answer, FromFn, Initializer, Only, Or, PaddingRow, With, from_fn};
 pub use lock::Lock;
 pub use param::{Block, Branch, Fans, ParamSpec, Stack};
 pub use plan::{Entry, Plan};
 pub use role::{Dtype, Layout, PackedBlock, Progress, Role, Select, Setup, StackPlace};
-pub use rule::{Factor, FactorKind, Family, Fan, Fill, FillContext, Init, Law, Rule, VarianceScaling};
+pub use rule::{Factor, FactorKind, Family, Fan, Fill, FillContext, Init, Law, Rule, Side, Split, VarianceScaling};
 pub use schemes::{BurnDefault, Gpt2, Gpt2Normal, Kaiming, LeCun, NeutralNorm, Scheme, TorchDefault, Xavier};
+pub use shard::Shard;
 pub use tree::ModuleInit;
 
 /// What most programs need, without a clash with `burn::prelude::*`.
@@ -116,4 +129,6 @@ mod guides {
     #[cfg(feature = "checkpoint")]
     #[doc = include_str!("../docs/audit.md")]
     mod audit {}
+    #[doc = include_str!("../docs/checkpoints.md")]
+    mod checkpoints {}
 }

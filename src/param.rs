@@ -87,6 +87,9 @@ pub struct ParamSpec {
     pub(crate) heads: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) experts: Option<u64>,
+    /// Whether the module's tensor holds the transpose of `shape`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) stored_transposed: bool,
     #[serde(skip)]
     pub(crate) id: Identity,
 }

@@ -1,11 +1,15 @@
 //! The one room with a door to burn's `Param`: visiting, layouts, ties, lazy parameters, putting values in.
 
+mod ahead;
+
 use std::{any::Any, collections::HashMap};
 
 use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param, ParamGroup, ParamId},
-    tensor::{DType, Device, Element as BurnElement, Tensor, TensorData, bf16, f16},
+    tensor::{DType, Device, Tensor},
 };
+
+use ahead::{Ahead, Task};
 
 use crate::{
     error::{Error, ErrorKind},
@@ -13,7 +17,7 @@ use crate::{
     plan::{Entry, Plan},
     role::{Dtype, Leaf, Progress, Select, Setup, Site, Sites, resolve, unknown_roles},
     rule::{Family, Fan, FillContext, Init, Law, VarianceScaling},
-    sample::{Element, Stream},
+    sample::{Element, Stream, each},
 };
 
 /// Starts any burn module by any scheme.
@@ -149,7 +153,16 @@ fn without_value(at: At<'_>) -> bool {
 /// All that one visit of the tree shows.
 pub(crate) struct Survey {
     pub(crate) leaves: Vec<Leaf>,
+    /// For each leaf, how its tensor is stored.
+    storage: Vec<Storage>,
     pub(crate) sites: Sites,
+}
+
+#[derive(Clone, Copy)]
+struct Storage {
+    dtype: DType,
+    /// A lazy `LinearLayout::Col` matrix, whose stored buffer is the transpose of what burn computes with.
+    col: bool,
 }
 
 impl Survey {
@@ -157,7 +170,7 @@ impl Survey {
         let mut surveyor = Surveyor::default();
         model.visit(&mut surveyor);
         let sites = resolve(&surveyor.leaves, setup)?;
-        Ok(Self { leaves: surveyor.leaves, sites })
+        Ok(Self { leaves: surveyor.leaves, storage: surveyor.storage, sites })
     }
 
     fn plan(&self, scope: &Scope<'_>, scheme: &dyn Initializer) -> Result<Plan, Error> {
@@ -196,14 +209,33 @@ impl Survey {
                 ));
             }
         }
+        let mut tasks = Vec::new();
+        let mut first = HashMap::new();
+        let mut total = 0;
+        let mut places = HashMap::new();
+        for site in &self.sites.known {
+            let entries = plan.blocks(site.specs[0].path());
+            if entries.iter().all(|entry| *entry.law() == Law::Keep) {
+                continue;
+            }
+            let leaf = &self.leaves[site.leaf];
+            let Storage { dtype, col } = self.storage[site.leaf];
+            let dtype = setup.dtype.map_or(dtype, burn_dtype);
+            let task = *first.entry(leaf.id).or_insert_with(|| {
+                total += elements(entries);
+                tasks.push(Task { entries, dtype, turned: site.transposed != col });
+                tasks.len() - 1
+            });
+            places.insert(leaf.segments.as_slice(), Place { path: site.specs[0].path(), entries, dtype, col, task });
+        }
         let mut writer = Writer {
-            plan,
             setup,
-            seed,
+            places,
+            ahead: Ahead::new(tasks, seed),
             segments: Vec::new(),
-            sites: self.sites.known.iter().map(|site| (self.leaves[site.leaf].segments.as_slice(), site)).collect(),
             shared: HashMap::new(),
             done: 0,
+            total,
         };
         let model = model.map(&mut writer);
         devices.iter().try_for_each(answers)?;
@@ -235,6 +267,7 @@ struct Surveyor {
     segments: Vec<String>,
     containers: Vec<String>,
     leaves: Vec<Leaf>,
+    storage: Vec<Storage>,
 }
 
 impl ModuleVisitor for Surveyor {
@@ -250,17 +283,24 @@ impl ModuleVisitor for Surveyor {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let mut shape: Vec<u64> = param.lazy_shape().iter().map(|&d| d as u64).collect();
-        if D == 2 && loads_transposed(param) {
+        let col = D == 2 && loads_transposed(param);
+        if col {
             shape.swap(0, 1);
         }
+        let initialized = param.is_initialized();
+        let dtype = match initialized {
+            true => param.base().dtype(),
+            false => param.lazy_device().settings().float_dtype.into(),
+        };
         self.leaves.push(Leaf {
             segments: self.segments.clone(),
             containers: self.containers.clone(),
             id: param.id.val(),
             shape,
-            initialized: param.is_initialized(),
-            quantized: param.is_initialized() && matches!(param.base().dtype(), DType::QFloat(_)),
+            initialized,
+            quantized: matches!(dtype, DType::QFloat(_)),
         });
+        self.storage.push(Storage { dtype, col });
     }
 }
 
@@ -276,16 +316,25 @@ fn loads_transposed<const D: usize>(param: &Param<Tensor<D>>) -> bool {
     param.clone().transform_for_load(probe, param.id).dims()[0] == 2
 }
 
-/// Draws each planned parameter where it stands.
+/// Where a drawn tensor goes.
+struct Place<'a> {
+    path: &'a str,
+    entries: &'a [Entry],
+    dtype: DType,
+    col: bool,
+    task: usize,
+}
+
+/// Puts each planned parameter's values where it stands.
 struct Writer<'a> {
-    plan: &'a Plan,
     setup: &'a Setup,
-    seed: u64,
+    places: HashMap<&'a [String], Place<'a>>,
+    ahead: Ahead<'a>,
     segments: Vec<String>,
-    sites: HashMap<&'a [String], &'a Site>,
-    /// Tensors of tied parameters that were drawn at an earlier path.
+    /// Tensors of tied parameters that were put in at an earlier path.
     shared: HashMap<ParamId, Box<dyn Any>>,
     done: u64,
+    total: u64,
 }
 
 impl ModuleMapper for Writer<'_> {
@@ -298,82 +347,47 @@ impl ModuleMapper for Writer<'_> {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let Some(site) = self.sites.get(self.segments.as_slice()).copied() else { return param };
-        let entries = self.plan.blocks(site.specs[0].path());
-        if entries.iter().all(|entry| *entry.law() == Law::Keep) {
+        let Some(&Place { path, entries, dtype, col, task }) = self.places.get(self.segments.as_slice()) else {
             return param;
-        }
+        };
         let id = param.id;
-        let col = D == 2 && loads_transposed(&param);
         let tensor = match self.shared.get(&id).and_then(|tensor| tensor.downcast_ref::<Tensor<D>>()) {
             Some(tensor) => tensor.clone(),
-            None => self.draw(&param, entries, site.transposed, col),
+            None => {
+                let device = param.lazy_device();
+                let values = self.ahead.take(task);
+                self.done += elements(entries);
+                let create = |values| Tensor::from_data(values, (&device, dtype));
+                let tensor: Tensor<D> = device.memory_persistent_allocations(values, create);
+                if col { tensor.transpose() } else { tensor }
+            }
         };
         if !entries[0].tied().is_empty() {
             self.shared.insert(id, Box::new(tensor.clone()));
         }
-        self.done += entries.iter().map(|entry| entry.spec().num_elements()).sum::<u64>();
-        self.setup.report(Progress { path: site.specs[0].path(), done: self.done, total: self.plan.num_params() });
+        self.setup.report(Progress { path, done: self.done, total: self.total });
         put(param, tensor, col)
     }
 }
 
-impl Writer<'_> {
-    /// The values of a parameter, as burn computes with it. A `LinearLayout::Col` one is a transposed view of the buffer that it stores.
-    fn draw<const D: usize>(
-        &self,
-        param: &Param<Tensor<D>>,
-        entries: &[Entry],
-        transposed: bool,
-        col: bool,
-    ) -> Tensor<D> {
-        let device = param.lazy_device();
-        let dtype = match (self.setup.dtype, param.is_initialized()) {
-            (Some(dtype), _) => burn_dtype(dtype),
-            (None, true) => param.base().dtype(),
-            (None, false) => device.settings().float_dtype.into(),
-        };
-        let shape = entries[0].spec().shape();
-        let mut stored: Vec<usize> = shape.iter().map(|&d| d as usize).collect();
-        let turned = transposed != col;
-        if turned {
-            let rank = stored.len();
-            stored.swap(rank - 1, rank - 2);
-        }
-        let data = match dtype {
-            DType::F64 => self.buffer::<f64>(entries, turned, stored),
-            DType::F16 => self.buffer::<f16>(entries, turned, stored),
-            DType::BF16 => self.buffer::<bf16>(entries, turned, stored),
-            _ => self.buffer::<f32>(entries, turned, stored),
-        };
-        let tensor = device.memory_persistent_allocations(data, |data| Tensor::from_data(data, (&device, dtype)));
-        if col { tensor.transpose() } else { tensor }
-    }
-
-    fn buffer<E: Element + BurnElement>(&self, entries: &[Entry], turned: bool, stored: Vec<usize>) -> TensorData {
-        let values = values::<E>(entries, self.seed);
-        let values = match turned {
-            true => transpose(&values, stored[stored.len() - 1], stored[stored.len() - 2]),
-            false => values,
-        };
-        TensorData::new(values, stored)
-    }
+fn elements(entries: &[Entry]) -> u64 {
+    entries.iter().map(|entry| entry.spec().num_elements()).sum()
 }
 
 /// The values of one parameter in row-major order of its spec's shape: a function of the plan's lines and the seed.
 pub(crate) fn values<E: Element>(entries: &[Entry], seed: u64) -> Vec<E> {
     let spec = entries[0].spec();
     let stream = Stream::new(seed, entries[0].stream_path());
-    let mut out = vec![E::default(); spec.shape().iter().product::<u64>() as usize];
+    let mut out = E::zeros(spec.shape().iter().product::<u64>() as usize);
     let columns = spec.shape().last().map_or(1, |&d| d as usize).max(1);
     // Blocks that start alike need not be told apart: a value depends on its position in the whole parameter.
     let alike = entries.iter().all(|entry| entry.law() == entries[0].law());
     match entries[0].law() {
         Law::Draw(distribution) if alike => stream.fill(distribution, 0, &mut out),
-        Law::Constant(value) if alike => out.fill(E::round(*value)),
+        Law::Constant(value) if alike => each(&mut out, 1 << 16, |_, out| out.fill(E::round(*value))),
         _ => entries.iter().for_each(|entry| fill_block(entry, seed, stream, columns, &mut out)),
     }
-    if let Some(row) = entries[0].rule().zero_row {
+    if let Some(row) = entries[0].rule().zero_row.filter(|_| !out.is_empty()) {
         out[row as usize * columns..][..columns].fill(E::default());
     }
     out
@@ -395,6 +409,9 @@ fn fill_block<E: Element>(entry: &Entry, seed: u64, stream: Stream, columns: usi
         // Matrices are drawn whole, each from a stream of its own.
         Law::Orthogonal { gain, matrix } => {
             let matrix = matrix.map(|d| d as usize);
+            // A convolution is one matrix, whose rows are all that belongs to one channel.
+            let (columns, len) = if entry.spec().block().is_some() { (columns, len) } else { (matrix[1], matrix[1]) };
+            let rows = out.len() / columns.max(1);
             let mut drawn = vec![E::default(); matrix[0] * matrix[1]];
             for first in (0..rows).step_by(matrix[0].max(1)) {
                 let name = format!("{}[{}, {start}]", entry.stream_path(), first / matrix[0]);
@@ -416,20 +433,6 @@ fn fill_block<E: Element>(entry: &Entry, seed: u64, stream: Stream, columns: usi
     }
 }
 
-/// `[…, rows, columns]` to `[…, columns, rows]`.
-fn transpose<E: Copy + Default>(values: &[E], rows: usize, columns: usize) -> Vec<E> {
-    let mut out = vec![E::default(); values.len()];
-    if values.is_empty() {
-        return out;
-    }
-    for (from, to) in values.chunks(rows * columns).zip(out.chunks_mut(rows * columns)) {
-        for (i, &value) in from.iter().enumerate() {
-            to[i % columns * rows + i / columns] = value;
-        }
-    }
-    out
-}
-
 /// Puts a value in, with the id, the mappers, the gradient setting and the training state of the parameter.
 fn put<const D: usize>(param: Param<Tensor<D>>, tensor: Tensor<D>, col: bool) -> Param<Tensor<D>> {
     if param.is_initialized() {
@@ -442,7 +445,7 @@ fn put<const D: usize>(param: Param<Tensor<D>>, tensor: Tensor<D>, col: bool) ->
     param.transform_for_load(if col { tensor.transpose() } else { tensor }, id)
 }
 
-fn burn_dtype(dtype: Dtype) -> DType {
+pub(crate) fn burn_dtype(dtype: Dtype) -> DType {
     match dtype {
         Dtype::F64 => DType::F64,
         Dtype::F32 => DType::F32,

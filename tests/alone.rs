@@ -9,7 +9,7 @@ use burn::{
     nn::{Linear, LinearConfig},
     tensor::{Device, Distribution, Tensor},
 };
-use burn_init::{ModuleInit as _, Xavier};
+use burn_init::{Blueprint, Gpt2, HuggingFace, ModuleInit as _, Xavier};
 
 struct Counting;
 
@@ -72,4 +72,42 @@ fn burns_generator_and_memory() {
     assert!(plan.num_params() > 1_000_000_000);
     assert!(bytes < 10_000_000, "the plan took {bytes} bytes");
     assert!(!giant[0].weight.is_initialized());
+
+    // Plans for giants, from a configuration: some megabytes, whatever the model.
+    for (name, count) in [("llama-70b", 68_976_648_192), ("gpt3-175b", 174_604_259_328)] {
+        let (plan, bytes) = peak(|| HuggingFace::preset(name).unwrap().plan(&Gpt2::new()).unwrap());
+        assert_eq!(plan.num_params(), count);
+        println!("the plan of {name}: {} lines, {bytes} bytes at the peak", plan.len());
+        assert!(bytes < 10_000_000, "the plan of {name} took {bytes} bytes");
+    }
+
+    // A worker of tensor parallelism holds its block and no more, in either direction.
+    let plan = Blueprint::new().linear("weight", [4096, 4096]).plan(&Xavier::normal()).unwrap();
+    let block = 4096 * 1024 * size_of::<f32>();
+    for axis in [0, 1] {
+        let (values, bytes) = peak(|| plan.whole("weight", 1).unwrap().split(axis, 3, 4).unwrap().values::<f32>());
+        assert_eq!(values.unwrap().len() * size_of::<f32>(), block);
+        assert!(bytes < block * 11 / 10, "{bytes} bytes for a block of {block}");
+    }
+
+    #[cfg(feature = "checkpoint")]
+    checkpoint_in_little_memory();
+}
+
+/// A checkpoint of 268 MB is streamed in less than 64, in either layout.
+#[cfg(feature = "checkpoint")]
+fn checkpoint_in_little_memory() {
+    use burn_init::{Dtype, Layout as Stored, checkpoint::Checkpoint};
+
+    let tree = Blueprint::new().linear("a.weight", [8192, 8192]).linear("b.weight", [16_384, 4096]);
+    let plan = tree.plan(&Xavier::normal()).unwrap();
+    for (layout, name) in [(Stored::InOut, "in-out"), (Stored::OutIn, "out-in")] {
+        let folder = std::env::temp_dir().join(format!("burn-init-alone-{}-{name}", std::process::id()));
+        let checkpoint = Checkpoint::new(&plan, 1).dtype(Dtype::BF16).layout(layout);
+        let (written, bytes) = peak(|| checkpoint.safetensors(&folder));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(written.unwrap().bytes > 268_000_000);
+        println!("a checkpoint of 268 MB, {name}: {bytes} bytes at the peak");
+        assert!(bytes < 64_000_000, "{bytes} bytes for a checkpoint of 268 MB");
+    }
 }

@@ -73,8 +73,8 @@ impl Row {
             "mlp_in" => &[Role::MlpIn],
             "mlp_gate" => &[Role::MlpGate],
             "mlp_up" => &[Role::MlpUp],
-            // nGPT's first map of the MLP has the name of one without a gate.
-            "fused_gate_up" if self.name.ends_with("c_fc.weight") => &[Role::MlpIn],
+            // nGPT's first map of the MLP has the name of one without a gate: it is asked for.
+            "fused_gate_up" if self.name.ends_with("c_fc.weight") => &[],
             "fused_gate_up" if self.name.ends_with("ff_proj.weight") => &[Role::MlpUp, Role::MlpGate],
             "fused_gate_up" => &[Role::MlpGate, Role::MlpUp],
             "mlp_down" => &[Role::MlpDown],

@@ -114,6 +114,8 @@ roles! {
     LayerScale = "layer_scale", Special;
     /// Scalar scale of a branch (ReZero, SkipInit).
     BranchScale = "branch_scale", Special;
+    /// Learned score of attending to nothing, one for each head.
+    AttentionSink = "attention_sink", Special;
     /// Slope of an activation function (PReLU).
     ActivationSlope = "activation_slope", Special;
     /// Something else, for which the user's own initializer answers.

@@ -130,6 +130,7 @@ const NAMES: &[(&[&str], Within, Role)] = &[
     (&["gamma", "scale"], Parent("ls1"), LayerScale),
     (&["gamma", "scale"], Parent("ls2"), LayerScale),
     (&["gamma", "scale"], Parent("layer_scale"), LayerScale),
+    (&["sinks", "sink", "attn_sinks", "attention_sinks"], Anything, AttentionSink),
     (&["resweight", "res_weight", "residual_weight", "skip_gain", "alpha"], Anything, BranchScale),
 ];
 
@@ -174,7 +175,7 @@ impl Place<'_> {
     fn meaning(&self) -> usize {
         let last = self.segments.len() - 1;
         match self.field() {
-            "weight" | "kernel" | "w" if last > 0 => last - 1,
+            field if last > 0 && is_weight_field(field) => last - 1,
             _ => last,
         }
     }
@@ -287,11 +288,17 @@ impl Place<'_> {
         match role {
             LayerScale => self.rank == 1,
             BranchScale => self.rank <= 1,
+            AttentionSink => self.rank == 1,
             _ if role.is_table() => self.holder != Holder::Linear && self.rank >= 1,
             PatchEmbedding => self.rank >= 2,
             _ => matches!(self.holder, Holder::Linear | Holder::Own) && self.rank >= 2,
         }
     }
+}
+
+/// Names of a layer's weight, which say nothing of its part.
+pub(crate) fn is_weight_field(field: &str) -> bool {
+    matches!(field, "weight" | "kernel" | "w")
 }
 
 pub(crate) fn is_attention(segment: &str) -> bool {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Fill, short};
+use super::{Fill, Split, short};
 use crate::{
     error::{Error, ErrorKind},
     param::Fans,
@@ -90,6 +90,7 @@ pub struct VarianceScaling {
 /// | [`VarianceScaling`](Init::VarianceScaling) | by family | `sqrt(scale / fan)` |
 /// | [`Orthogonal`](Init::Orthogonal) | `gain * Q`, `Q` Haar with orthonormal shorter side | `gain / sqrt(longer side)` |
 /// | [`Fill`](Init::Fill) | a named function | unknown |
+/// | [`Split`](Init::Split) | a factor of a matrix that is drawn for two parameters | unknown |
 /// | [`Keep`](Init::Keep) | untouched | unknown |
 ///
 /// ```
@@ -145,14 +146,16 @@ pub enum Init {
     },
     /// A variance divided by a fan.
     VarianceScaling(VarianceScaling),
-    /// A (semi-)orthogonal matrix times `gain`, Haar distributed (Saxe et al. 2013); more than two dimensions
-    /// are taken as `[product of all but the last, last]`.
+    /// A (semi-)orthogonal matrix times `gain`, Haar distributed (Saxe et al. 2013). A convolution `[out, in, k…]` is taken as
+    /// `[out, in k…]`; anything else of more than two dimensions as `[product of all but the last, last]`.
     Orthogonal {
         /// Factor on the matrix.
         gain: f64,
     },
     /// A named function.
     Fill(Fill),
+    /// One of the two factors of a matrix that is drawn for two parameters together.
+    Split(Split),
     /// The parameter keeps the value it has or, if it is lazy, the one that burn will draw.
     Keep,
 }
@@ -275,6 +278,7 @@ impl Init {
                 }
             }
             Init::Orthogonal { gain } => value_of("gain", gain),
+            Init::Split(Split { identity, noise, .. }) => value_of("identity", identity).and(std_of("noise", noise)),
         }
     }
 
@@ -339,6 +343,7 @@ impl fmt::Display for Init {
             }
             Init::Orthogonal { gain } => write!(f, "orthogonal(gain = {})", short(*gain)),
             Init::Fill(fill) => write!(f, "fill({})", fill.name()),
+            Init::Split(split) => write!(f, "fill({split})"),
             Init::Keep => write!(f, "keep"),
         }
     }

@@ -6,6 +6,7 @@ use super::{Family, Fill, Init, VarianceScaling, short};
 use crate::{
     error::{Error, ErrorKind},
     param::ParamSpec,
+    role::Role,
     sample::{Distribution, truncated_moments},
 };
 
@@ -87,6 +88,7 @@ impl Law {
                 fill.bound().map_err(|error| error.at(param.path()).shaped(param.shape()))?;
                 Law::Fill { fill: fill.clone(), factor }
             }
+            Init::Split(split) => split.law(factor, param)?,
             Init::Keep => Law::Keep,
         };
         // A range that factors have closed is a constant.
@@ -147,17 +149,21 @@ impl Law {
     }
 }
 
-/// The matrix that an orthogonal draw fills: `[d_in, d_out of the block]`, per expert where experts are stacked.
+/// The matrix that an orthogonal draw fills: `[d_in, d_out of the block]`, per expert where experts are stacked. A convolution `[out, in, k…]`
+/// is `[out, in k…]`, one row for each output channel; a transposed one has its input channels first.
 fn orthogonal_matrix(param: &ParamSpec) -> Result<[u64; 2], Error> {
     let shape = match param.experts() {
         Some(_) => &param.shape()[1..],
         None => param.shape(),
     };
-    let [leading @ .., last] = shape else { return Err(not_a_matrix(param)) };
-    if leading.is_empty() {
-        return Err(not_a_matrix(param));
-    }
-    let matrix = [leading.iter().product(), param.block().map_or(*last, |block| block.len)];
+    let is_convolution = matches!(param.role(), Role::Convolution | Role::PatchEmbedding) && shape.len() > 2;
+    let matrix = match *shape {
+        [first, ref rest @ ..] if is_convolution => [first, rest.iter().product()],
+        [ref leading @ .., last] if !leading.is_empty() => {
+            [leading.iter().product(), param.block().map_or(last, |block| block.len)]
+        }
+        _ => return Err(not_a_matrix(param)),
+    };
     if matrix[0].min(matrix[1]) > LARGEST_ORTHOGONAL {
         return Err(param.error(
             ErrorKind::Shape,

@@ -4,10 +4,12 @@
 mod fill;
 mod init;
 mod law;
+mod split;
 
 pub use fill::{Fill, FillContext};
 pub use init::{Family, Fan, Init, VarianceScaling};
 pub use law::Law;
+pub use split::{Side, Split};
 
 use std::fmt;
 

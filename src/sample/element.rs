@@ -5,11 +5,37 @@ use half::{bf16, f16};
 use super::stream::TILE;
 
 mod sealed {
-    pub trait Sealed {}
-    impl Sealed for f32 {}
-    impl Sealed for f64 {}
-    impl Sealed for half::f16 {}
-    impl Sealed for half::bf16 {}
+    use half::{bf16, f16, vec::HalfBitsVecExt};
+
+    pub trait Sealed: Sized {
+        /// Zeros that the system hands out as such: no pass over them is made here.
+        #[doc(hidden)]
+        fn zeros(len: usize) -> Vec<Self>;
+    }
+
+    impl Sealed for f32 {
+        fn zeros(len: usize) -> Vec<Self> {
+            vec![0.0; len]
+        }
+    }
+
+    impl Sealed for f64 {
+        fn zeros(len: usize) -> Vec<Self> {
+            vec![0.0; len]
+        }
+    }
+
+    impl Sealed for f16 {
+        fn zeros(len: usize) -> Vec<Self> {
+            vec![0u16; len].reinterpret_into()
+        }
+    }
+
+    impl Sealed for bf16 {
+        fn zeros(len: usize) -> Vec<Self> {
+            vec![0u16; len].reinterpret_into()
+        }
+    }
 }
 
 /// A type that can be drawn: `f32`, `f64`, [`struct@f16`] and [`bf16`].

@@ -10,7 +10,7 @@
 //!   operations. There is no fused multiply-add, no libm and no intrinsic in the way of a value: logarithm, sine, cosine,
 //!   error function and quantile are polynomials of our own;
 //! - loops over 64 lanes are left to the compiler's vectorizer and compiled for AVX2 and AVX-512 as well as for the baseline;
-//! - sums of many terms, in orthogonal matrices, have a fixed order.
+//! - sums of many terms, in orthogonal matrices and singular values, have a fixed order.
 //!
 //! A change of any drawn value is a value-breaking change and counts [`STREAM_VERSION`] up.
 
@@ -21,7 +21,9 @@ mod log;
 mod normal;
 mod orthogonal;
 mod philox;
+mod pieces;
 mod special;
+mod split;
 mod stream;
 mod truncated;
 mod uniform;
@@ -31,6 +33,7 @@ mod exact;
 
 pub use distribution::Distribution;
 pub use element::Element;
+pub(crate) use pieces::each;
 pub use special::truncated_moments;
 pub use stream::Stream;
 

@@ -9,6 +9,7 @@
 use super::{
     Distribution, Element, Stream,
     dispatch::{Job, dispatch},
+    pieces::{each, join},
 };
 
 /// Reflections that are applied together.
@@ -41,14 +42,21 @@ impl Stream {
         }
         let (long, short) = (rows.max(cols), rows.min(cols));
         let mut strips = vec![[0.0; STRIP]; long * short.div_ceil(STRIP)];
-        for first in (0..short).step_by(PANEL).rev() {
-            let panel = Panel::draw(self, first, long, short);
+        let draw = |first| Panel::draw(self, first, long, short);
+        let mut firsts = (0..short).step_by(PANEL).rev();
+        let mut next = firsts.next().map(draw);
+        while let Some(panel) = next {
+            let first = panel.first;
             for (column, sign) in (first..short).zip(panel.signs) {
                 strips[column / STRIP * long + column][column % STRIP] = sign;
             }
-            each(&mut strips[first / STRIP * long..], long, |_, strip| {
-                dispatch(Reflect { panel: &panel, rows: &mut strip[first..] })
-            });
+            let strips = &mut strips[first / STRIP * long..];
+            let reflect = || {
+                each(strips, long, |_, strip| dispatch(Reflect { panel: &panel, rows: &mut strip[first..] }));
+            };
+            // The panel to come depends on nothing, so it is drawn meanwhile.
+            let following = firsts.next();
+            next = join(reflect, || following.map(draw)).1;
         }
         let entry = |r: usize, c: usize| E::round(gain * strips[c / STRIP * long + r][c % STRIP]);
         each(out, cols, |row, values| {
@@ -59,19 +67,9 @@ impl Stream {
     }
 }
 
-/// Calls `f` on each piece of `length` values, on all threads with the `rayon` feature.
-fn each<T: Send>(values: &mut [T], length: usize, f: impl Fn(usize, &mut [T]) + Sync) {
-    #[cfg(feature = "rayon")]
-    {
-        use rayon::prelude::*;
-        values.par_chunks_mut(length).enumerate().for_each(|(i, piece)| f(i, piece));
-    }
-    #[cfg(not(feature = "rayon"))]
-    values.chunks_mut(length).enumerate().for_each(|(i, piece)| f(i, piece));
-}
-
 /// `PANEL` successive reflections `I - v v' / (v'v / 2)` as `I - V T V'`.
 struct Panel {
+    first: usize,
     /// `V` from row `first` on; missing reflections are zero columns.
     v: Vec<[f64; PANEL]>,
     /// `T`, upper triangular.
@@ -107,7 +105,7 @@ impl Panel {
             }
             t[i][i] = tau[i];
         }
-        Panel { v, t, signs }
+        Panel { first, v, t, signs }
     }
 }
 

@@ -77,15 +77,18 @@ mod tests {
             }
         }
     }
+
     /// The words of one stream, in the order in which they become values, for the tests of Brown's dieharder (installed by a
-    /// package of that name): `cargo test --release dieharder -- --ignored --nocapture`, most of an hour. One test in a hundred
-    /// is called weak by chance.
+    /// package of that name): `cargo test --release dieharder -- --ignored --nocapture`, most of an hour, or a part of them
+    /// with `DIEHARDER="-d 203 -n 14"`. One result in a hundred is called weak by chance.
     #[test]
     #[ignore = "an hour, and needs dieharder"]
     fn dieharder() {
         use std::io::Write;
+        let tests = std::env::var("DIEHARDER").unwrap_or_else(|_| "-a".into());
         let mut battery = std::process::Command::new("dieharder")
-            .args(["-a", "-g", "200", "-k", "2"])
+            .args(tests.split_whitespace())
+            .args(["-g", "200", "-k", "2"])
             .stdin(std::process::Stdio::piped())
             .spawn()
             .expect("dieharder is installed");

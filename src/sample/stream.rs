@@ -6,6 +6,7 @@ use super::{
     element::Element,
     normal::Normal,
     philox::{self, LANES, Words},
+    pieces::each,
     truncated::Truncated,
     uniform::Uniform,
 };
@@ -15,7 +16,6 @@ use super::{
 pub(super) const TILE: usize = 4 * LANES;
 
 /// Values in one piece of parallel work.
-#[cfg(feature = "rayon")]
 const CHUNK: usize = 1 << 16;
 
 /// How the words of a tile become values.
@@ -69,14 +69,10 @@ impl Stream {
     }
 
     fn chunks<D: Draw, E: Element>(&self, draw: D, offset: u64, out: &mut [E]) {
-        let fill = |offset, out: &mut [E]| dispatch(Fill { stream: *self, draw, offset, out });
-        #[cfg(feature = "rayon")]
-        if out.len() > CHUNK {
-            use rayon::prelude::*;
-            let pieces = out.par_chunks_mut(CHUNK).enumerate();
-            return pieces.for_each(|(i, piece)| fill(offset.wrapping_add((i * CHUNK) as u64), piece));
-        }
-        fill(offset, out);
+        each(out, CHUNK, |i, out| {
+            let offset = offset.wrapping_add((i * CHUNK) as u64);
+            dispatch(Fill { stream: *self, draw, offset, out });
+        });
     }
 }
 

@@ -2,9 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{NeutralNorm, TorchDefault, parts::width};
+use super::{
+    NeutralNorm, TorchDefault,
+    encoder_decoder::{Part, part},
+    parts::width,
+};
 use crate::{
-    error::Error,
+    error::{Error, ErrorKind},
     initializer::Initializer,
     param::{ParamSpec, Stack},
     role::Role,
@@ -35,24 +39,46 @@ pub enum DeepNetBase {
     Torch,
 }
 
-/// DeepNorm (Wang et al. 2022) and SubLN (Magneto, Wang et al. 2022), for a stack of decoders or of encoders.
+/// What stands beside the stack that [`DeepNet`] starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum DeepNetPart {
+    /// Nothing: a decoder or an encoder alone.
+    #[default]
+    Alone,
+    /// A decoder: this is the encoder.
+    Encoder,
+    /// An encoder: this is the decoder.
+    Decoder,
+}
+
+/// DeepNorm (Wang et al. 2022) and SubLN (Magneto, Wang et al. 2022).
 ///
 /// | role | start |
 /// |---|---|
 /// | token, position embedding, untied head | `N(0, 1/sqrt(d))` |
 /// | query, key | the base |
-/// | value, attention output, MLP in, gate, up, down | the base times `(8N)^-1/4`, or `sqrt(ln 2N)` for SubLN |
+/// | value, attention output, MLP in, gate, up, down | the base times the factor |
 /// | biases | 0; in torchscale as their weight, with its factor |
 /// | norm gain, norm bias | 1, 0 |
 ///
 /// The base is Xavier's in the papers ([`deepnorm`](Self::deepnorm), [`subln`](Self::subln)). torchscale's attention has a reset that nothing calls, so what
 /// it draws is PyTorch's default ([`torchscale_deepnorm`](Self::torchscale_deepnorm), [`torchscale_subln`](Self::torchscale_subln)).
 ///
-/// DeepNorm's skip is multiplied by `alpha = (2N)^1/4` before the norm. As a norm does not see a common factor, `LN(alpha x + F(x))` is
+/// | of N encoders and M decoders | factor of DeepNorm | `alpha` of DeepNorm | factor of SubLN |
+/// |---|---|---|---|
+/// | one stack alone, N = M | `(8N)^-1/4` | `(2N)^1/4` | `sqrt(ln 2N)` |
+/// | [encoder](Self::encoder) | `0.87 (N^4 M)^-1/16`, in torchscale 1.15 for 0.87 | `0.81 (N^4 M)^1/16` | `sqrt(ln(3M) ln(2N) / 3)` |
+/// | [decoder](Self::decoder) | `(12M)^-1/4` | `(3M)^1/4` | `sqrt(ln 3M)`, but for cross-attention |
+///
+/// The presets `deepnorm-encoder-decoder` and `subln-encoder-decoder` have one of each ([`EncoderDecoder`](super::EncoderDecoder)). The encoder takes the decoder to be
+/// as deep as itself unless `decoder_layers` says otherwise, and a tree that shows another depth is an error.
+///
+/// DeepNorm's skip is multiplied by `alpha` before the norm. As a norm does not see a common factor, `LN(alpha x + F(x))` is
 /// `LN(x + F(x) / alpha)` up to the norm's epsilon: [`Rule::forward`] of what writes into the stream is `1/alpha`, and the plan warns until the model does it.
 ///
-/// Not here: an encoder with a decoder, whose factors need both depths (`0.87 (N^4 M)^-1/16` for the encoder, where torchscale has the inverse,
-/// 1.15); compose it with [`only`](Initializer::only) and a factor of your own.
+/// 1.15 is 1/0.87: torchscale divides where the paper multiplies.
 ///
 /// Source: torchscale, `architecture/decoder.py`, `component/multihead_attention.py`; the papers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,11 +88,16 @@ pub struct DeepNet {
     pub norm: DeepNetNorm,
     /// What the factors multiply.
     pub base: DeepNetBase,
+    /// What stands beside the stack.
+    pub part: DeepNetPart,
+    /// For an encoder, the depth of its decoder; nothing for its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decoder_layers: Option<u64>,
 }
 
 impl Default for DeepNet {
     fn default() -> Self {
-        Self { norm: DeepNetNorm::DeepNorm, base: DeepNetBase::Xavier }
+        Self { norm: DeepNetNorm::DeepNorm, base: DeepNetBase::Xavier, part: DeepNetPart::Alone, decoder_layers: None }
     }
 }
 
@@ -88,22 +119,67 @@ impl DeepNet {
 
     /// SubLN as torchscale draws it.
     pub fn torchscale_subln() -> Self {
-        Self { norm: DeepNetNorm::SubLn, base: DeepNetBase::Torch }
+        Self { norm: DeepNetNorm::SubLn, ..Self::torchscale_deepnorm() }
     }
 
     /// Pre-LN as torchscale draws it.
     pub fn torchscale_preln() -> Self {
-        Self { norm: DeepNetNorm::PreLn, base: DeepNetBase::Torch }
+        Self { norm: DeepNetNorm::PreLn, ..Self::torchscale_deepnorm() }
+    }
+
+    /// For the encoder of an encoder with a decoder.
+    pub fn encoder(self) -> Self {
+        Self { part: DeepNetPart::Encoder, ..self }
+    }
+
+    /// For the decoder of an encoder with a decoder.
+    pub fn decoder(self) -> Self {
+        Self { part: DeepNetPart::Decoder, ..self }
+    }
+
+    /// The depths of the encoder and of the decoder, of which the parameter's own stack is one.
+    fn depths(self, stack: Stack) -> (f64, f64) {
+        let own = stack.layers as f64;
+        (own, self.decoder_layers.map_or(own, |layers| layers as f64))
     }
 
     fn factor(self, stack: Stack) -> Option<Factor> {
-        let n = stack.layers as f64;
-        let (value, formula) = match self.norm {
-            DeepNetNorm::DeepNorm => ((8.0 * n).powf(-0.25), "(8N)^-1/4"),
-            DeepNetNorm::SubLn => ((2.0 * n).ln().sqrt(), "sqrt(ln 2N)"),
-            DeepNetNorm::PreLn => return None,
+        let (n, m) = self.depths(stack);
+        let both = |c: f64| (c * (n.powi(4) * m).powf(-1.0 / 16.0), format!("{c} (N^4 M)^-1/16, N = {n}, M = {m}"));
+        let (value, because) = match (self.norm, self.part) {
+            (DeepNetNorm::PreLn, _) => return None,
+            (DeepNetNorm::DeepNorm, DeepNetPart::Alone) => ((8.0 * n).powf(-0.25), format!("(8N)^-1/4, N = {n}")),
+            (DeepNetNorm::DeepNorm, DeepNetPart::Decoder) => ((12.0 * n).powf(-0.25), format!("(12M)^-1/4, M = {n}")),
+            (DeepNetNorm::DeepNorm, DeepNetPart::Encoder) => match self.base {
+                DeepNetBase::Xavier => both(0.87),
+                DeepNetBase::Torch => both(1.15),
+            },
+            (DeepNetNorm::SubLn, DeepNetPart::Alone) => ((2.0 * n).ln().sqrt(), format!("sqrt(ln 2N), N = {n}")),
+            (DeepNetNorm::SubLn, DeepNetPart::Decoder) => ((3.0 * n).ln().sqrt(), format!("sqrt(ln 3M), M = {n}")),
+            (DeepNetNorm::SubLn, DeepNetPart::Encoder) => {
+                (((3.0 * m).ln() * (2.0 * n).ln() / 3.0).sqrt(), format!("sqrt(ln(3M) ln(2N) / 3), N = {n}, M = {m}"))
+            }
         };
-        Some(Factor { kind: FactorKind::Depth, value, because: format!("{formula}, N = {n}") })
+        Some(Factor { kind: FactorKind::Depth, value, because })
+    }
+
+    /// What DeepNorm multiplies the skip by.
+    fn alpha(self, stack: Stack) -> (f64, &'static str) {
+        let (n, m) = self.depths(stack);
+        match self.part {
+            DeepNetPart::Alone => ((2.0 * n).powf(0.25), "(2N)^1/4"),
+            DeepNetPart::Encoder => (0.81 * (n.powi(4) * m).powf(1.0 / 16.0), "0.81 (N^4 M)^1/16"),
+            DeepNetPart::Decoder => ((3.0 * n).powf(0.25), "(3M)^1/4"),
+        }
+    }
+
+    /// SubLN leaves the cross-attention of a decoder alone.
+    fn leaves_out(self, param: &ParamSpec) -> bool {
+        let cross = |segment: &str| {
+            let segment = segment.to_lowercase();
+            ["cross", "encdec", "encoder_attn"].iter().any(|name| segment.contains(name))
+        };
+        (self.norm, self.part) == (DeepNetNorm::SubLn, DeepNetPart::Decoder) && param.path().split('.').any(cross)
     }
 
     fn base(self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
@@ -125,7 +201,7 @@ impl Initializer for DeepNet {
     fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
         let Some(rule) = self.base(param)? else { return Ok(None) };
         let role = param.weight_role().unwrap_or(param.role());
-        if !SCALED.contains(&role) || rule.init == Init::Zeros {
+        if !SCALED.contains(&role) || rule.init == Init::Zeros || self.leaves_out(param) {
             return Ok(Some(rule));
         }
         let stack = param.stack()?;
@@ -134,12 +210,31 @@ impl Initializer for DeepNet {
             None => rule,
         };
         if role.writes() && self.norm == DeepNetNorm::DeepNorm {
-            rule.forward = (2.0 * stack.layers as f64).powf(-0.25);
-            rule.needs = Some("DeepNorm normalises alpha x + F(x) with alpha = (2N)^1/4, or x + F(x)/alpha".into());
+            let (alpha, formula) = self.alpha(stack);
+            rule.forward = 1.0 / alpha;
+            rule.needs = Some(format!("DeepNorm normalises alpha x + F(x) with alpha = {formula}, or x + F(x)/alpha"));
         }
         if role.writes() && self.norm == DeepNetNorm::SubLn {
             rule.needs = Some("SubLN has one more norm before each output projection".into());
         }
         Ok(Some(rule))
+    }
+
+    /// The encoder's factor goes by the decoder's depth, too.
+    fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
+        if self.part != DeepNetPart::Encoder {
+            return Ok(());
+        }
+        let depth = |side: Part| {
+            tree.iter().filter(|param| part(param) == Some(side)).find_map(|param| param.stack().ok()).map(|s| s.layers)
+        };
+        match (depth(Part::Decoder), self.decoder_layers.or(depth(Part::Encoder))) {
+            (Some(shown), Some(taken)) if shown != taken => Err(Error::new(
+                ErrorKind::Config,
+                format!("the factor of the encoder takes the decoder to have {taken} layers, and it has {shown}"),
+                format!("set decoder_layers to {shown}"),
+            )),
+            _ => Ok(()),
+        }
     }
 }

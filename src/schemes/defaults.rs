@@ -21,17 +21,23 @@ use crate::{
 /// | biases | as their weight, with its `fan_in` |
 /// | norm gain, norm bias | 1, 0 |
 ///
-/// With `multihead_attention` (the preset `torch-transformer`) attention is as in `nn.MultiheadAttention`: query, key and value Xavier uniform
-/// over the packed `[d, 3d]` matrix as a whole, std `sqrt(2 / 4d)`, and the biases of attention 0.
+/// Its Transformers differ. The preset `torch-transformer-layer` is `nn.TransformerEncoderLayer`, whose attention is `nn.MultiheadAttention`
+/// (`multihead_attention`): query, key and value Xavier uniform over the packed `[d, 3d]` matrix as a whole, std `sqrt(2 / 4d)`, and the biases of attention
+/// 0. `torch-transformer` is `nn.Transformer`, which draws the other matrices of its layers Xavier uniform, too (`xavier`), and leaves their biases.
 ///
 /// With a tied head the table's std of 1 puts logits of std `sqrt(d)` into the first step.
 ///
-/// Source: `reset_parameters` of `nn.Linear`, `nn.Embedding`, `nn.Conv2d`, `nn.LSTM` (PyTorch 2).
+/// Deviations: `nn.TransformerEncoder` copies one layer, so that all of its layers start alike, and in `nn.Transformer` their biases; here each is drawn.
+/// `nn.MultiheadAttention` with a key or value of another width takes its matrices one by one; here they count as packed.
+///
+/// Source: `reset_parameters` of `nn.Linear`, `nn.Embedding`, `nn.Conv2d`, `nn.LSTM`, `nn.MultiheadAttention`, `nn.Transformer` (PyTorch 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TorchDefault {
     /// Whether attention is `nn.MultiheadAttention`'s and not made of `nn.Linear`.
     pub multihead_attention: bool,
+    /// Whether the matrices of the layers are Xavier uniform.
+    pub xavier: bool,
 }
 
 impl TorchDefault {
@@ -40,9 +46,14 @@ impl TorchDefault {
         Self::default()
     }
 
-    /// Attention as in `nn.MultiheadAttention`, and so in `nn.Transformer`.
+    /// Layers as in `nn.TransformerEncoderLayer` and `nn.TransformerDecoderLayer`.
+    pub fn transformer_layer() -> Self {
+        Self { multihead_attention: true, ..Self::default() }
+    }
+
+    /// Layers as in `nn.Transformer`.
     pub fn transformer() -> Self {
-        Self { multihead_attention: true }
+        Self { multihead_attention: true, xavier: true }
     }
 
     fn attention(param: &ParamSpec) -> Result<Option<Init>, Error> {
@@ -67,6 +78,9 @@ impl Initializer for TorchDefault {
     fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
         if let (true, Some(init)) = (self.multihead_attention, Self::attention(param)?) {
             return Ok(Some(init.into()));
+        }
+        if self.xavier && matches!(param.role(), Role::AttentionOutput | Role::MlpIn | Role::MlpDown) {
+            return Ok(Some(Init::xavier_uniform(1.0).into()));
         }
         framework(param, |param| {
             let fans = param.fans()?;

@@ -2,11 +2,16 @@
 
 mod deepnet;
 mod defaults;
+mod encoder_decoder;
+mod field;
 mod fixup;
 mod gpt2;
+mod gpt_oss;
+mod levanter;
 mod lingua;
 mod llama;
 mod megatron;
+mod mimetic;
 mod modern_bert;
 mod modified;
 mod ngpt;
@@ -18,14 +23,19 @@ mod speedrun;
 mod t5;
 mod variance_scaling;
 mod vit;
+mod xformers;
 
-pub use deepnet::{DeepNet, DeepNetBase, DeepNetNorm};
+pub use deepnet::{DeepNet, DeepNetBase, DeepNetNorm, DeepNetPart};
 pub use defaults::{BurnDefault, TorchDefault};
+pub use encoder_decoder::EncoderDecoder;
 pub use fixup::{Fixup, TFixup};
+pub use gpt_oss::GptOss;
 pub use gpt2::{Gpt2, Gpt2Normal, NeutralNorm};
+pub use levanter::Levanter;
 pub use lingua::{Lingua, LinguaDepth};
 pub use llama::Llama;
 pub use megatron::Megatron;
+pub use mimetic::{Mimetic, Product};
 pub use modern_bert::ModernBert;
 pub use modified::Modified;
 pub use ngpt::NGpt;
@@ -36,6 +46,7 @@ pub use speedrun::Speedrun;
 pub use t5::T5;
 pub use variance_scaling::{FanScaled, Kaiming, LeCun, Xavier};
 pub use vit::{Vit, VitMode};
+pub use xformers::Xformers;
 
 use std::{fmt, str::FromStr};
 
@@ -132,6 +143,11 @@ registry! {
         TFixup(TFixup) = "t-fixup",
         Fixup(Fixup) = "fixup",
         NGpt(NGpt) = "ngpt",
+        Mimetic(Mimetic) = "mimetic",
+        GptOss(GptOss) = "gpt-oss",
+        Xformers(Xformers) = "xformers",
+        Levanter(Levanter) = "levanter",
+        EncoderDecoder(EncoderDecoder) = "encoder-decoder",
         Modified(Modified) = "modified",
         TorchDefault(TorchDefault) = "torch-default",
         BurnDefault(BurnDefault) = "burn-default",
@@ -154,6 +170,7 @@ registry! {
         "torchtitan-llama3-tied" => Llama::torchtitan_tied(), "the same, the tied table started as the head";
         "torchtitan-qwen3" => Llama::qwen3(), "torchtitan's dense Qwen3: 0.02 everywhere";
         "torchtitan-qwen3-moe" => Llama::qwen3_moe(), "torchtitan's Qwen3 with experts: 1/sqrt(2N)";
+        "torchtitan-gpt-oss" => GptOss::new(), "torchtitan's GPT-OSS: 1/sqrt(2(l + 1)) on every matrix, sink and expert bias";
         "lingua" => Lingua::new(), "Meta's lingua: 1/sqrt(fan_in), cut at 3 sigma";
         "lingua-global-depth" => Lingua::new().with_depth(LinguaDepth::GlobalDepth), "lingua with 1/sqrt(2(N + 1))";
         "lingua-current-depth" => Lingua::new().with_depth(LinguaDepth::CurrentDepth), "lingua with 1/sqrt(2(l + 1))";
@@ -180,17 +197,25 @@ registry! {
         "subln" => DeepNet::subln(), "SubLN: Xavier times sqrt(ln 2N) on all but query and key";
         "subln-torchscale" => DeepNet::torchscale_subln(), "SubLN over the base that torchscale draws";
         "preln-torchscale" => DeepNet::torchscale_preln(), "torchscale without a factor";
+        "deepnorm-encoder-decoder" => EncoderDecoder::deepnorm(), "DeepNorm for an encoder with a decoder";
+        "deepnorm-encoder-decoder-torchscale" => EncoderDecoder::torchscale_deepnorm(), "the same over the base and with the factor of torchscale";
+        "subln-encoder-decoder" => EncoderDecoder::subln(), "SubLN for an encoder with a decoder";
         "t-fixup" => TFixup::decoder(), "T-Fixup for a decoder: Xavier times (9N)^-1/4, no norm";
         "t-fixup-encoder" => TFixup::encoder(), "T-Fixup for an encoder: Xavier times 0.67 N^-1/4, no norm";
         "fixup" => Fixup::new(), "Fixup: branches 0, MLP in by 1/sqrt(2N), no norm";
         "ngpt" => NGpt::new(), "nGPT: every vector of length 1";
+        "mimetic" => Mimetic::new(), "mimetic attention: query with key and value with output near the identity";
         "rezero" => Modified::rezero(), "ReZero: PyTorch's defaults, scalars of branches 0, no norm";
         "skipinit" => Modified::skip_init(), "SkipInit: Kaiming normal, scalars of branches 0";
         "layerscale" => Modified::layer_scale(), "0.02 everywhere, channel scales of branches 1e-5";
         "zero-residual" => Modified::zero_residual(), "0.02, what writes into the residual stream 0";
         "llm-foundry" => Modified::llm_foundry(), "llm-foundry's default: Kaiming normal, 1/sqrt(2N)";
+        "xformers-small" => Xformers::new(), "xformers: small init by both fans, not on the MLP";
+        "levanter-gpt2" => Levanter::gpt2(), "levanter's GPT-2: 1/sqrt(fan_in), tables 0.02/d";
+        "levanter-llama" => Levanter::llama(), "levanter's Llama: 1/sqrt(fan_in), tables 1/d";
         "torch-default" => TorchDefault::new(), "PyTorch's defaults";
-        "torch-transformer" => TorchDefault::transformer(), "PyTorch's defaults with nn.MultiheadAttention";
+        "torch-transformer-layer" => TorchDefault::transformer_layer(), "nn.TransformerEncoderLayer: nn.MultiheadAttention and PyTorch's defaults";
+        "torch-transformer" => TorchDefault::transformer(), "nn.Transformer: Xavier uniform in the layers, packed query, key and value as one";
         "burn-default" => BurnDefault::new(), "burn's defaults";
         "xavier-normal" => Xavier::normal(), "Glorot and Bengio 2010, normal";
         "xavier-uniform" => Xavier::uniform(), "Glorot and Bengio 2010, uniform";
@@ -249,7 +274,10 @@ impl FromStr for Scheme {
             return parsed.map_err(|error| Error::new(ErrorKind::Parse, error.to_string(), ""));
         }
         Self::all().into_iter().find(|(name, ..)| *name == text).map(|(_, scheme, _)| scheme).ok_or_else(|| {
-            Error::new(ErrorKind::Parse, format!("unknown scheme \"{text}\""), near(text, Self::names().into_iter()))
+            // Names are in lower case with hyphens, and near ones in another case are still near.
+            let spelt = text.trim().to_lowercase().replace(['_', ' '], "-");
+            let todo = near(&spelt, Self::names().into_iter());
+            Error::new(ErrorKind::Parse, format!("unknown scheme \"{text}\""), todo)
         })
     }
 }
@@ -270,8 +298,7 @@ impl<'de> Deserialize<'de> for Scheme {
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Scheme, A::Error> {
-                let fields = serde_json::Map::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Scheme::from_fields(fields).map_err(de::Error::custom)
+                Scheme::from_fields(field::fields(map)?).map_err(de::Error::custom)
             }
         }
 

@@ -49,6 +49,9 @@ pub struct Modified {
     /// Std of the token table, drawn from a normal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedding_std: Option<f64>,
+    /// Std of the table of learned positions, drawn from a normal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position_std: Option<f64>,
     /// Std of the head, drawn from a normal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_std: Option<f64>,
@@ -69,6 +72,7 @@ impl Modified {
             branch_scale: None,
             layer_scale: None,
             embedding_std: None,
+            position_std: None,
             head_std: None,
             zero_residual: false,
             padding_row: None,
@@ -77,7 +81,7 @@ impl Modified {
 
     /// ReZero.
     pub fn rezero() -> Self {
-        Self { branch_scale: Some(0.0), ..Self::of(super::TorchDefault::transformer()) }
+        Self { branch_scale: Some(0.0), ..Self::of(super::TorchDefault::transformer_layer()) }
     }
 
     /// SkipInit.
@@ -108,6 +112,7 @@ impl Modified {
             (Role::BranchScale, self.branch_scale.map(Init::constant)),
             (Role::LayerScale, self.layer_scale.map(Init::constant)),
             (Role::TokenEmbedding, self.embedding_std.map(Init::normal)),
+            (Role::PositionEmbedding, self.position_std.map(Init::normal)),
             (Role::OutputHead, self.head_std.map(Init::normal)),
             (Role::AttentionOutput, zero.clone()),
             (Role::MlpDown, zero),

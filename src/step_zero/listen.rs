@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 
 use super::measure::{failed, floats};
-use super::{Point, Reading, Scores, Site};
+use super::{Point, Reading, Scores, Site, pieces};
 use crate::Error;
 
 /// Second moments and scores, in the order in which they were shown.
@@ -33,7 +33,7 @@ impl Heard {
         };
         let [_, length, width] = value.dims();
         let finite = match point.site {
-            Site::AttnScores => self.scores(point, &values, width),
+            Site::AttnScores => self.scores(point, &values, length, width),
             _ => self.vectors(point, &values, length, width),
         };
         if !finite {
@@ -46,18 +46,19 @@ impl Heard {
 
     /// `[batch, seq, width]`. False if a value is not finite.
     fn vectors(&mut self, point: Point, values: &[f32], length: usize, width: usize) -> bool {
-        let (mut squares, mut common) = (0.0, 0.0);
-        let mut sum = vec![0.0; width];
-        for sequence in values.chunks_exact((length * width).max(1)) {
-            sum.fill(0.0);
+        let of_sequence = |_, sequence: &[f32]| {
+            let mut squares = 0.0;
+            let mut sum = vec![0.0; width];
             for vector in sequence.chunks_exact(width) {
                 for (sum, &x) in sum.iter_mut().zip(vector) {
                     *sum += f64::from(x);
                 }
                 squares += vector.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>();
             }
-            common += sum.iter().map(|x| x * x).sum::<f64>();
-        }
+            (squares, sum.iter().map(|x| x * x).sum::<f64>())
+        };
+        let sequences = pieces::map(values, length * width, of_sequence);
+        let (squares, common) = sequences.iter().fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1));
         let second_moment = squares / values.len().max(1) as f64;
         // |sum_t x_t|^2 holds every pair twice and every position with itself once.
         let alike = (common - squares) / (length as f64 - 1.0) / squares;
@@ -73,20 +74,25 @@ impl Heard {
     }
 
     /// `[batch * heads, seq, seq]`, -inf where masked. False if another value is not finite.
-    fn scores(&mut self, point: Point, values: &[f32], width: usize) -> bool {
-        let (mut squares, mut count, mut entropy) = (0.0, 0.0, 0.0);
-        for row in values.chunks_exact(width) {
-            let max = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-            let (mut sum, mut weighted) = (0.0, 0.0);
-            for z in row.iter().filter(|z| **z != f32::NEG_INFINITY).map(|&z| f64::from(z)) {
-                let e = (z - max).exp();
-                sum += e;
-                weighted += e * (z - max);
-                squares += z * z;
-                count += 1.0;
+    fn scores(&mut self, point: Point, values: &[f32], length: usize, width: usize) -> bool {
+        let of_head = |_, head: &[f32]| {
+            let (mut squares, mut count, mut entropy) = (0.0, 0.0, 0.0);
+            for row in head.chunks_exact(width) {
+                let max = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+                let (mut sum, mut weighted) = (0.0, 0.0);
+                for z in row.iter().filter(|z| **z != f32::NEG_INFINITY).map(|&z| f64::from(z)) {
+                    let e = (z - max).exp();
+                    sum += e;
+                    weighted += e * (z - max);
+                    squares += z * z;
+                    count += 1.0;
+                }
+                entropy += sum.ln() - weighted / sum;
             }
-            entropy += sum.ln() - weighted / sum;
-        }
+            [squares, count, entropy]
+        };
+        let heads = pieces::map(values, length * width, of_head);
+        let [squares, count, entropy] = heads.iter().fold([0.0; 3], |all, one| [0, 1, 2].map(|i| all[i] + one[i]));
         let rows = (values.len() / width.max(1)).max(1) as f64;
         let std = (squares / f64::max(count, 1.0)).sqrt();
         self.attention.push(Scores { layer: point.layer.unwrap_or(0), std, entropy: entropy / rows });

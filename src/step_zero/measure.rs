@@ -2,18 +2,17 @@
 
 use std::collections::HashMap;
 
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::activation::log_softmax;
-use burn::tensor::{Gradients, Int, Tensor};
+use burn::module::Module;
+use burn::tensor::{Int, Tensor};
 
+use super::backward::Backward;
 use super::listen::Heard;
 use super::parameters::measured;
+use super::position::Position;
 use super::probe::Leaves;
-use super::{Batch, Gradient, Probe, StepZero};
+use super::{Batch, Probe, StepZero, pieces};
 use crate::{Error, ErrorKind, Setup};
 
-/// Beyond this a logit says no more than that something is broken.
-const LARGEST_LOGIT: f64 = 1e6;
 /// How many standard deviations the own-token logit must stand out to count as the sign of a tied head.
 const STANDS_OUT: f64 = 4.0;
 
@@ -21,7 +20,7 @@ const STANDS_OUT: f64 = 4.0;
 ///
 /// `forward` gets the tokens `[batch, seq]` and a probe, and returns the logits `[batch, seq, vocab]`. It shows
 /// the probe whatever it likes: without that the stream, the branches and the scores stay empty. The loss is computed from the logits
-/// in f64 by log-sum-exp. On a device with autodiff the mean loss is differentiated as well, and the stream has its gradient wherever the model
+/// in f64 by log-sum-exp. On a device with autodiff (and with this crate's feature of that name, on by default) the mean loss is differentiated as well, and the stream has its gradient wherever the model
 /// calls [`Probe::pass`]; dropout is at work there, so configure it away.
 ///
 /// # Errors
@@ -76,46 +75,14 @@ impl Setup {
         M: Module,
         F: FnOnce(&M, Tensor<2, Int>, &mut Probe<'_>) -> Tensor<3>,
     {
-        let (mut result, gradients) = run(batch, |tokens, probe| forward(model, tokens, probe))?;
+        let (mut result, backward) = run(batch, |tokens, probe| forward(model, tokens, probe))?;
         result.parameters = measured(model, self)?;
-        if let Some(gradients) = gradients {
-            let mut collector = Collector { gradients: &gradients, path: Vec::new(), found: Vec::new() };
-            model.visit(&mut collector);
-            result.gradients = collector.found;
-            result.gradients.sort_by(|a, b| a.path.cmp(&b.path));
-        }
+        result.gradients = backward.map(|backward| backward.of(model)).unwrap_or_default();
         Ok(result)
     }
 }
 
-/// Reads the gradients of a model's parameters.
-struct Collector<'a> {
-    gradients: &'a Gradients,
-    path: Vec<String>,
-    found: Vec<Gradient>,
-}
-
-impl ModuleVisitor for Collector<'_> {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.into());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if !param.is_require_grad() {
-            return;
-        }
-        let gradient = param.base().grad(self.gradients);
-        let norm = gradient.and_then(|gradient| gradient.try_to_vec_as::<f32>().ok());
-        let norm = norm.map(|values| values.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>().sqrt());
-        self.found.push(Gradient { path: self.path.join("."), norm });
-    }
-}
-
-fn run<F>(batch: &Batch, forward: F) -> Result<(StepZero, Option<Gradients>), Error>
+fn run<F>(batch: &Batch, forward: F) -> Result<(StepZero, Option<Backward>), Error>
 where
     F: FnOnce(Tensor<2, Int>, &mut Probe<'_>) -> Tensor<3>,
 {
@@ -176,31 +143,30 @@ where
 
     let mut sums = Sums::default();
     let values = floats(&logits).map_err(|reason| failed(format!("the logits cannot be read: {reason}"), ""))?;
-    for ((row, &token), &target) in values.chunks_exact(width).zip(&tokens).zip(&targets) {
-        sums.add(row, vocab as usize, token as usize, target as usize)?;
+    for position in positions(&values, width, vocab as usize, &tokens, &targets)? {
+        sums.add(&position);
     }
     let mut result = sums.finish(vocab, &tokens, &targets, heard);
-    let gradients = logits.device().is_autodiff().then(|| backward(logits, batch.targets.clone()));
-    if let Some(gradients) = &gradients {
+    let backward = Backward::run(logits, batch.targets.clone());
+    if let Some(backward) = &backward {
         for reading in &mut result.stream {
             let leaf = leaves.iter().find(|(point, _)| *point == reading.point).map(|(_, leaf)| leaf);
-            reading.gradient = leaf.and_then(|leaf| leaf.grad(gradients)).and_then(|gradient| mean_square(&gradient));
+            reading.gradient = leaf.and_then(|leaf| backward.mean_square(leaf));
         }
     }
-    Ok((result, gradients))
+    Ok((result, backward))
 }
 
-/// Differentiates the mean cross-entropy.
-fn backward(logits: Tensor<3>, targets: Tensor<2, Int>) -> Gradients {
-    let targets = targets.to_device(&logits.device()).unsqueeze_dim::<3>(2);
-    log_softmax(logits, 2).gather(2, targets).mean().neg().backward()
-}
-
-/// `mean_t |n g_t|^2`, with g_t the gradient of the mean loss by what stands at position t.
-fn mean_square(gradient: &Tensor<3>) -> Option<f64> {
-    let [rows, length, _] = gradient.dims();
-    let values = floats(gradient).ok()?;
-    Some(values.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>() * (rows * length) as f64)
+/// One for each row of logits.
+fn positions(
+    logits: &[f32],
+    width: usize,
+    vocab: usize,
+    tokens: &[i64],
+    targets: &[i64],
+) -> Result<Vec<Position>, Error> {
+    let of = |i: usize, row: &[f32]| Position::of(row, vocab, tokens[i] as usize, targets[i] as usize);
+    pieces::map(logits, width, of).into_iter().collect()
 }
 
 /// Sums over the positions.
@@ -218,48 +184,16 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, row: &[f32], vocab: usize, token: usize, target: usize) -> Result<(), Error> {
-        let masked = |i: usize, z: f32| i >= vocab && z == f32::NEG_INFINITY;
-        if let Some((i, z)) = row.iter().enumerate().find(|&(i, z)| !z.is_finite() && !masked(i, *z)) {
-            let todo = if *z == f32::NEG_INFINITY {
-                "if these are padding, say so by Batch::with_vocab"
-            } else {
-                "look at the first point of the stream that is not finite"
-            };
-            return Err(failed(format!("logit {i} is {z}"), todo));
-        }
-        let max = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-        if max > LARGEST_LOGIT {
-            return Err(failed(format!("a logit is {max:e}"), "look at the scale of the table that makes the logits"));
-        }
-        let (mut sum, mut weighted, mut padding) = (0.0, 0.0, 0.0);
-        for (i, &z) in row.iter().enumerate() {
-            let z = f64::from(z) - max;
-            let e = z.exp();
-            if e > 0.0 {
-                sum += e;
-                weighted += e * z;
-            }
-            if i >= vocab {
-                padding += e;
-            }
-        }
-        let others = || row[..vocab].iter().enumerate().filter(|&(i, _)| i != token).map(|(_, &z)| f64::from(z));
-        let n = (vocab - 1) as f64;
-        let mean = others().sum::<f64>() / n;
-        let squares = others().map(|z| (z - mean).powi(2)).sum::<f64>();
-        let own = f64::from(row[token]) - mean;
-
+    fn add(&mut self, position: &Position) {
         self.count += 1.0;
-        self.loss += max + sum.ln() - f64::from(row[target]);
-        self.log_sum_exp += max + sum.ln();
-        self.entropy += sum.ln() - weighted / sum;
-        self.top1 += 1.0 / sum;
-        self.padding += padding / sum;
-        self.variance += squares / (n - 1.0).max(1.0);
-        self.own += own;
-        self.own_squared += own * own;
-        Ok(())
+        self.loss += position.loss;
+        self.log_sum_exp += position.log_sum_exp;
+        self.entropy += position.entropy;
+        self.top1 += position.top1;
+        self.padding += position.padding;
+        self.variance += position.variance;
+        self.own += position.own;
+        self.own_squared += position.own * position.own;
     }
 
     fn finish(self, vocab: u64, tokens: &[i64], targets: &[i64], heard: Heard) -> StepZero {

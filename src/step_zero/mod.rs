@@ -14,6 +14,7 @@
 
 mod activation;
 mod architecture;
+mod backward;
 mod batch;
 mod decoder;
 mod findings;
@@ -23,6 +24,8 @@ mod listen;
 mod logits;
 mod measure;
 mod parameters;
+mod pieces;
+mod position;
 mod predict;
 mod probe;
 mod report;

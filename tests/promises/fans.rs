@@ -12,7 +12,7 @@ use burn::{
     tensor::Tensor,
 };
 use burn_init::{
-    ErrorKind, Fan, Init, Initializer, Kaiming, Layout, ModuleInit as _, NeutralNorm, Role, Scheme, Setup,
+    Depth, ErrorKind, Fan, Gpt2, Init, Initializer, Kaiming, Layout, ModuleInit as _, NeutralNorm, Role, Scheme, Setup,
     TorchDefault, VarianceScaling, Xavier, from_fn,
 };
 
@@ -73,6 +73,42 @@ fn packed_gate_and_up() {
     for entry in blocks {
         assert!((entry.std() - (2f64 / (64.0 + 176.0)).sqrt()).abs() < 1e-12);
     }
+}
+
+#[derive(Module, Debug)]
+struct Blocks {
+    h: Vec<NGptBlock>,
+}
+
+/// nGPT's: a gate inside of a map that has the name of one without.
+#[derive(Module, Debug)]
+struct NGptBlock {
+    c_fc: Linear,
+    mlp_c_proj: Linear,
+}
+
+/// A map that is twice as wide as the next one reads is asked for, and not taken for one without a gate.
+#[test]
+fn a_gate_under_another_name() {
+    let linear = |from, to| LinearConfig::new(from, to).with_bias(false).init(&device());
+    let model = |wide| Blocks { h: vec![NGptBlock { c_fc: linear(64, wide), mlp_c_proj: linear(256, 64) }] };
+    let scheme = Gpt2::new().with_depth(Depth::none());
+    assert_eq!(model(256).plan(&scheme).unwrap().get("h.0.c_fc.weight").unwrap().spec().role(), Role::MlpIn);
+    let error = model(512).plan(&scheme).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownRole);
+    assert_eq!(
+        error.to_string(),
+        "h.0.c_fc.weight [64, 512]: it is twice as wide as the last map of its MLP reads, so it holds a gate, too, and which half is which \
+         cannot be seen; say which part it plays, for example .packed(\"h.*.c_fc.weight\", [Role::MlpGate, Role::MlpUp])"
+    );
+    let told = Setup::new().packed("h.*.c_fc.weight", [Role::MlpUp, Role::MlpGate]);
+    let plan = told.plan(&model(512), &Xavier::normal()).unwrap();
+    assert_eq!(
+        plan.blocks("h.0.c_fc.weight").iter().map(|e| e.spec().role()).collect::<Vec<_>>(),
+        [Role::MlpUp, Role::MlpGate]
+    );
+    let one = Setup::new().role("h.*.c_fc.weight", Role::MlpIn).plan(&model(512), &scheme).unwrap();
+    assert_eq!(one.get("h.0.c_fc.weight").unwrap().spec().role(), Role::MlpIn);
 }
 
 /// C22: both layouts of burn's Linear have the same fans and, for one path and seed, the same logical matrix.

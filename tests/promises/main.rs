@@ -6,13 +6,17 @@ mod trees;
 mod audit;
 #[cfg(feature = "checkpoint")]
 mod audit_files;
+mod checkpoints;
 mod coverage;
 mod depth;
 mod diagnosis;
 mod errors;
 mod fans;
+mod growth;
 mod known_trees;
 mod residual;
+mod sampling;
 mod schemes;
+mod shards;
 mod theory;
 mod values;

@@ -1,8 +1,10 @@
 //! Every published scheme gives what the paper says and what the code bases draw.
 
+mod cases;
 mod complete;
 mod formulas;
 mod goldens;
+mod mimetic;
 mod pinned;
 mod primitives;
 mod tree;

@@ -54,7 +54,8 @@ fn disagreement(measured: &StepZero, predicted: &StepZero) -> Option<String> {
     let scores = predicted.attention.iter().map(|scores| scores.std).fold(0.0, f64::max);
     let rest = 3.0 / predicted.d_model.unwrap() as f64 + 0.1 * scores.powi(4).min(1.0);
     let off = |name: String, m: f64, p: f64, sd: f64, rest: f64| {
-        ((m - p).abs() > 5.0 * sd / seeds + rest * p.abs()).then(|| format!("{name}: measured {m}, predicted {p} +- {sd}"))
+        ((m - p).abs() > 5.0 * sd / seeds + rest * p.abs())
+            .then(|| format!("{name}: measured {m}, predicted {p} +- {sd}"))
     };
     let spread = predicted.spread.unwrap();
     let mut all = vec![
@@ -70,7 +71,13 @@ fn disagreement(measured: &StepZero, predicted: &StepZero) -> Option<String> {
     for (i, (m, p)) in measured.stream.iter().zip(&predicted.stream).enumerate() {
         all.push(off(m.point.to_string(), m.second_moment, p.second_moment, p.sd.unwrap(), rest));
         let tolerance = if i == 0 { 0.35 } else { 0.2 };
-        all.push(off(format!("{} gradient", m.point), m.gradient.unwrap(), p.gradient.unwrap(), p.gradient_sd.unwrap(), tolerance));
+        all.push(off(
+            format!("{} gradient", m.point),
+            m.gradient.unwrap(),
+            p.gradient.unwrap(),
+            p.gradient_sd.unwrap(),
+            tolerance,
+        ));
     }
     for (m, p) in measured.branches.iter().zip(&predicted.branches) {
         all.push(off(m.point.to_string(), m.second_moment, p.second_moment, p.sd.unwrap(), rest));
@@ -217,7 +224,11 @@ fn out_of_range_is_said() {
     let notes = |config: TransformerConfig, scheme: &dyn Initializer| predicted(&config, scheme).notes.join("\n");
     assert_eq!(notes(config(), &Gpt2::new()), "");
     let scores = from_fn(|p| matches!(p.role(), Role::Query | Role::Key).then(|| Init::normal(0.15))).or(Gpt2::new());
-    assert!(notes(config(), &scores).starts_with("the scores of layer 2 have std 2.87"), "{}", notes(config(), &scores));
+    assert!(
+        notes(config(), &scores).starts_with("the scores of layer 2 have std 2.87"),
+        "{}",
+        notes(config(), &scores)
+    );
     let narrow = TransformerConfig::new(700, 32, 32, 2, 4);
     assert_eq!(notes(narrow, &Gpt2::new()), "d_model is 32: below 64 corrections of order 1/d_model are not small");
     let wide = from_fn(|p| (p.role() == Role::TokenEmbedding).then(|| Init::normal(1.0))).or(Gpt2::new());
@@ -261,4 +272,46 @@ fn giants_are_predicted_without_being_built() {
     assert_eq!((predicted.stream.len(), predicted.gradients.len()), (193, 96 * 12 + 2));
     assert!((predicted.logit_std - 0.02 * 12_288f64.sqrt()).abs() < 0.01);
     assert!(predicted.findings().iter().all(|finding| finding.fault != Fault::DepthUnscaled));
+}
+
+/// Depth scaling multiplies the same draws, so the first branch, which sees the same stream, is 1/(2N) of the unscaled one to the last roundings.
+#[test]
+fn the_first_branch_is_scaled_exactly() {
+    let config = config();
+    let first = |scheme: &dyn Initializer| {
+        let model = config.init_with(scheme, 2, &device()).unwrap();
+        measure(&model, &batch(&config, 2, &device()), Transformer::forward_with).unwrap().branches[0].second_moment
+    };
+    let ratio = first(&Gpt2::new()) / first(&Gpt2::new().with_depth(Depth::none()));
+    assert!((ratio * 6.0 - 1.0).abs() < 1e-5, "{ratio}");
+}
+
+/// `E <x, branch> = 0`: a branch ends in a matrix that the stream knows nothing of. Over d features and the independent part of the positions the
+/// cosine has a standard deviation of `sqrt(mean of rho_x rho_f / d)`, at most `1/sqrt(d)`.
+#[test]
+fn stream_and_branch_are_uncorrelated() {
+    use burn_init::step_zero::{Point, Probe, Site};
+    use std::collections::HashMap;
+
+    let config = config();
+    let mut cosines = Vec::new();
+    for seed in 0..4 {
+        let model = config.init_with(&Gpt2::new().with_depth(Depth::none()), seed, &device()).unwrap();
+        let mut seen: HashMap<Point, Vec<f32>> = HashMap::new();
+        let mut listen = |point: Point, x: &Tensor<3>| {
+            seen.insert(point, x.clone().into_data().try_to_vec().unwrap());
+        };
+        model.forward_with(batch(&config, seed, &device()).tokens, &mut Probe::new(&mut listen));
+        for layer in 0..3 {
+            for (before, branch) in [(Site::ResidPre, Site::AttnOut), (Site::ResidMid, Site::MlpOut)] {
+                let (x, f) = (&seen[&before.in_layer(layer)], &seen[&branch.in_layer(layer)]);
+                let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+                cosines.push(dot(x, f) / (dot(x, x) * dot(f, f)).sqrt());
+            }
+        }
+    }
+    let bound = 1.0 / 128f64.sqrt();
+    assert!(cosines.iter().all(|cosine| cosine.abs() < 4.0 * bound), "{cosines:?}");
+    let mean = cosines.iter().sum::<f64>() / cosines.len() as f64;
+    assert!(mean.abs() < 4.0 * bound / (cosines.len() as f64).sqrt(), "{mean}");
 }

@@ -1,16 +1,22 @@
 //! A value is a function of seed, path and index, and goes into burn's parameter without changing anything else about it.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
 use burn::{
     module::{Module, ModuleVisitor, Param, ParamId},
-    nn::{Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig},
+    nn::{
+        Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig, LinearLayout, conv::Conv2dConfig,
+    },
     optim::{AdamWConfig, GradientsParams},
     tensor::{Device, Int, Tensor, bf16},
 };
 use burn_init::{
-    Depth, Dtype, Fill, Gpt2, Init, Initializer as _, ModuleInit as _, Plan, Role, Scheme, Setup, TorchDefault, Xavier,
-    from_fn,
+    Depth, Dtype, Fill, Gpt2, Init, Initializer as _, Law, ModuleInit as _, Plan, Role, Scheme, Setup, TorchDefault,
+    Xavier, from_fn,
+    sample::{Distribution, Stream},
 };
 
 use crate::{
@@ -64,6 +70,54 @@ fn repeat_and_threads() {
     assert_ne!(values(&nano(&device()).initialize(&Gpt2::new(), 2).unwrap()), reference);
 }
 
+fn on<T: Send>(_threads: usize, work: impl FnOnce() -> T + Send) -> T {
+    #[cfg(feature = "rayon")]
+    return rayon::ThreadPoolBuilder::new().num_threads(_threads).build().unwrap().install(work);
+    #[cfg(not(feature = "rayon"))]
+    work()
+}
+
+/// One parallel pass draws small and large tensors of either layout together: the bits are those of each stream alone, on any
+/// number of threads, and progress is told in the order of the tree.
+#[test]
+fn many_tensors_in_one_pass() {
+    let device = device();
+    let model = || -> Vec<Linear> {
+        let layout = |i: usize| if i.is_multiple_of(3) { LinearLayout::Col } else { LinearLayout::Row };
+        let size = |i: usize| if i % 50 == 25 { (1500, 3000) } else { (i % 7 + 1, 37) };
+        let linear = |i| LinearConfig::new(size(i).0, size(i).1).with_layout(layout(i)).init(&device);
+        (0..240).map(linear).collect()
+    };
+    let scheme = from_fn(|_| Init::normal(0.02));
+    let alone = |path: &str, len: usize| {
+        let mut out = vec![0.0f32; len];
+        Stream::new(1, path).fill(&Distribution::Normal { mean: 0.0, std: 0.02 }, 0, &mut out);
+        out
+    };
+    let plan = model().plan(&scheme).unwrap();
+    for threads in [1, 2, 5] {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let setup = Setup::new().progress({
+            let told = told.clone();
+            move |progress| told.lock().unwrap().push((progress.path.to_string(), progress.done, progress.total))
+        });
+        let started = values(&on(threads, || setup.initialize(model(), &scheme, 1)).unwrap());
+        assert_eq!(started.len(), 480);
+        for (path, values) in &started {
+            assert!(*values == alone(path, values.len()), "{path} on {threads} threads");
+        }
+        let told = told.lock().unwrap();
+        let mut done = 0;
+        for (path, so_far, total) in told.iter() {
+            done += started[path].len() as u64;
+            assert_eq!((*so_far, *total), (done, plan.num_params()), "{path}");
+        }
+        assert_eq!(done, plan.num_params());
+        let paths: Vec<&String> = told.iter().map(|(path, ..)| path).collect();
+        assert_eq!((paths[0].as_str(), paths[479].as_str(), paths.len()), ("0.weight", "239.bias", 480));
+    }
+}
+
 #[derive(Module, Debug)]
 struct Wide {
     extra: Linear,
@@ -80,6 +134,35 @@ fn order_and_extra_layers() {
     let wide = values(&wide.initialize(&Gpt2::new(), 1).unwrap());
     for (path, values) in reference {
         assert_eq!(wide[&path], values, "{path}");
+    }
+}
+
+/// C49: a shard draws its range by the law of the whole, which a plan tells without the tensor; so the fans are the whole's.
+#[test]
+fn shards_follow_the_plan_of_the_whole() {
+    const SIDE: usize = 512;
+    let linear = LinearConfig::new(SIDE, SIDE).with_bias(false).init(&device());
+    let plan = linear.plan(&Xavier::normal()).unwrap();
+    let entry = plan.get("weight").unwrap();
+    let Law::Draw(distribution) = entry.law() else { panic!("{}", entry.law()) };
+    let stream = Stream::new(7, entry.stream_path());
+    let draw = |offset: usize, len: usize| {
+        let mut out = vec![0.0f32; len];
+        stream.fill(distribution, offset as u64, &mut out);
+        out
+    };
+    let whole = values(&linear.initialize(&plan, 7).unwrap()).remove("weight").unwrap();
+    for count in [2, 4, 8] {
+        let width = SIDE / count;
+        for shard in 0..count {
+            let rows = draw(shard * width * SIDE, width * SIDE);
+            assert_eq!(rows, whole[shard * width * SIDE..][..width * SIDE], "rows, {shard} of {count}");
+            assert_std(&rows, (2.0 / (2 * SIDE) as f64).sqrt(), "a shard of rows");
+            for row in 0..SIDE {
+                let at = row * SIDE + shard * width;
+                assert_eq!(draw(at, width), whole[at..][..width], "columns, {shard} of {count}");
+            }
+        }
     }
 }
 
@@ -172,6 +255,24 @@ fn orthogonal_blocks() {
     }
 }
 
+/// A convolution `[out, in, k, k]` is the matrix `[out, in k k]`, as in PyTorch: its rows are orthonormal, or its columns if it has more rows.
+#[test]
+fn orthogonal_convolutions() {
+    let device = device();
+    for (channels, kernel, gain) in [([3, 16], [4, 4], 1.0), ([2, 40], [3, 3], 2.0), ([8, 8], [1, 1], 1.0)] {
+        let conv = Conv2dConfig::new(channels, kernel).with_bias(false).init(&device);
+        let scheme = from_fn(move |_| Init::orthogonal(gain));
+        let [out, rest] = [channels[1], channels[0] * kernel[0] * kernel[1]];
+        let std = conv.plan(&scheme).unwrap().get("weight").unwrap().std();
+        assert!((std - gain / (out.max(rest) as f64).sqrt()).abs() < 1e-12);
+        let w = conv.initialize(&scheme, 1).unwrap().weight.val().reshape([out, rest]);
+        let gram = if out <= rest { w.clone().matmul(w.transpose()) } else { w.clone().transpose().matmul(w) };
+        let n = out.min(rest);
+        let distance = (gram - Tensor::eye(n, &device) * (gain * gain)).abs().max().into_scalar::<f32>();
+        assert!(distance < 1e-5, "{channels:?}, {kernel:?}: {distance}");
+    }
+}
+
 #[derive(Module, Debug)]
 struct Tied {
     wte: Embedding,
@@ -198,6 +299,22 @@ fn ties() {
     let started = values(&setup.initialize(model, &scheme, 1).unwrap());
     assert_eq!(started["wte.weight"], started["lm_head.weight"]);
     assert!(started["wte.weight"].iter().any(|&x| x != 0.0));
+}
+
+/// Progress ends at its total: a tied parameter counts once, and one that is kept does not.
+#[test]
+fn progress_counts_what_is_started() {
+    let device = device();
+    let wte = EmbeddingConfig::new(20, 8).init(&device);
+    let model = Tied { lm_head: wte.clone(), wte, norm: LayerNormConfig::new(8).init(&device) };
+    let last = Arc::new(Mutex::new((0, 0)));
+    let setup = Setup::new().role("lm_head.weight", Role::OutputHead).progress({
+        let last = last.clone();
+        move |progress| *last.lock().unwrap() = (progress.done, progress.total)
+    });
+    let scheme = Gpt2::new().with_depth(Depth::none()).with("norm.gamma", Init::Keep);
+    setup.initialize(model, &scheme, 1).unwrap();
+    assert_eq!(*last.lock().unwrap(), (20 * 8 + 8, 20 * 8 + 8));
 }
 
 #[derive(Default)]

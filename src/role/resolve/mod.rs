@@ -58,6 +58,8 @@ pub(crate) struct Sites {
 struct Draft {
     role: Option<Role>,
     packed: Option<Vec<PackedBlock>>,
+    /// Whether its role was taken back, because a gate stands beside the map that it is named for.
+    fused: bool,
     holder: Holder,
     layout: Option<Layout>,
     /// Number of leading segments of the list of layers, and the index in it.
@@ -67,6 +69,7 @@ struct Draft {
 pub(crate) fn resolve(leaves: &[Leaf], setup: &Setup) -> Result<Sites, Error> {
     let mut tree = Reader::new(leaves, setup);
     tree.tell_roles()?;
+    tree.doubt_fused_gates();
     tree.find_stacks();
     tree.settle_plain_linears();
     tree.check_setup()?;
@@ -80,6 +83,7 @@ struct Reader<'a> {
     paths: Vec<String>,
     drafts: Vec<Draft>,
     children: Children<'a>,
+    by_segments: HashMap<&'a [String], &'a Leaf>,
     stacks: BTreeMap<String, StackDraft>,
     warnings: Vec<String>,
 }
@@ -98,6 +102,7 @@ impl<'a> Reader<'a> {
             paths: leaves.iter().map(|leaf| setup.full_path(&leaf.segments)).collect(),
             drafts: Vec::with_capacity(leaves.len()),
             children,
+            by_segments: leaves.iter().map(|leaf| (leaf.segments.as_slice(), leaf)).collect(),
             stacks: BTreeMap::new(),
             warnings: Vec::new(),
         }
@@ -121,9 +126,28 @@ impl<'a> Reader<'a> {
                     None => (None, None),
                 },
             };
-            self.drafts.push(Draft { role: told.0, packed: told.1, holder, layout, layer: None });
+            self.drafts.push(Draft { role: told.0, packed: told.1, fused: false, holder, layout, layer: None });
         }
         Ok(())
+    }
+
+    /// A first map of an MLP that is twice as wide as the last one reads holds a gate, too, whatever its name; which half is the gate
+    /// only the forward pass knows, so that it is asked for.
+    fn doubt_fused_gates(&mut self) {
+        let parent = |leaf: &'a Leaf| leaf.segments.get(..leaf.segments.len().saturating_sub(2));
+        let linear = |draft: &Draft, role: Role| draft.holder == Holder::Linear && draft.role == Some(role);
+        let reads: HashMap<_, u64> = (self.drafts.iter().zip(self.leaves))
+            .filter(|(draft, leaf)| linear(draft, Role::MlpDown) && leaf.shape.len() == 2)
+            .map(|(_, leaf)| (parent(leaf), leaf.shape[0]))
+            .collect();
+        for (index, leaf) in self.leaves.iter().enumerate() {
+            let told = linear(&self.drafts[index], Role::MlpIn) && leaf.shape.len() == 2;
+            let said = || last_match(&self.setup.roles, &self.paths[index]).is_some();
+            let twice = || reads.get(&parent(leaf)).is_some_and(|&reads| reads > 0 && leaf.shape[1] == 2 * reads);
+            if told && twice() && !said() {
+                (self.drafts[index].role, self.drafts[index].fused) = (None, true);
+            }
+        }
     }
 
     fn place(&self, index: usize, holder: Holder) -> Place<'_> {
@@ -303,6 +327,7 @@ impl<'a> Reader<'a> {
             block: None,
             heads: last_match(&self.setup.heads, &path),
             experts,
+            stored_transposed: transposed,
             id: Identity(leaf.id),
         };
         match stack {
@@ -344,11 +369,9 @@ impl<'a> Reader<'a> {
         if draft.holder != Holder::Linear {
             return Ok(seen.or((a == b && reads_or_writes(role)).then_some(Layout::InOut)));
         }
-        let bias = self.leaves.iter().find(|other| {
-            other.segments.len() == leaf.segments.len()
-                && other.segments[..leaf.segments.len() - 1] == leaf.segments[..leaf.segments.len() - 1]
-                && other.segments.last().is_some_and(|name| name == "bias")
-        });
+        let mut beside = leaf.segments.clone();
+        *beside.last_mut().unwrap_or(&mut String::new()) = "bias".into();
+        let bias = self.by_segments.get(beside.as_slice());
         if bias.is_some_and(|bias| bias.shape != [b]) || (bias.is_none() && seen == Some(Layout::OutIn)) {
             return Err(Error::new(
                 ErrorKind::Layout,

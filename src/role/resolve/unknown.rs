@@ -14,6 +14,7 @@ pub(crate) struct Unknown {
     pub shape: Vec<u64>,
     holder: Holder,
     suggestion: Role,
+    fused: bool,
     /// Whether it could write into the stream of a known stack.
     pub in_stack: bool,
 }
@@ -40,6 +41,7 @@ impl Reader<'_> {
             shape: leaf.shape.clone(),
             holder: draft.holder,
             suggestion,
+            fused: draft.fused,
             in_stack: draft.layer.is_some() && leaf.shape.len() >= 2,
         }
     }
@@ -49,7 +51,7 @@ impl Reader<'_> {
 pub(crate) fn unknown_roles<'a>(unknown: impl Iterator<Item = &'a Unknown>) -> Option<Error> {
     let mut unknown = unknown.peekable();
     let first = (*unknown.peek()?).clone();
-    let mut lines: Vec<(String, Role)> = Vec::new();
+    let mut lines: Vec<(String, &Unknown)> = Vec::new();
     for one in unknown {
         let pattern = one
             .path
@@ -58,23 +60,26 @@ pub(crate) fn unknown_roles<'a>(unknown: impl Iterator<Item = &'a Unknown>) -> O
             .collect::<Vec<_>>()
             .join(".");
         if !lines.iter().any(|(known, _)| *known == pattern) {
-            lines.push((pattern, one.suggestion));
+            lines.push((pattern, one));
         }
     }
-    let kind = match first.holder {
-        Holder::Linear => "it is a Linear",
-        Holder::Table => "it is an Embedding",
-        _ => "it is no known layer's",
+    let found = match first.holder {
+        _ if first.fused => {
+            "it is twice as wide as the last map of its MLP reads, so it holds a gate, too, and which half is which cannot be seen"
+        }
+        Holder::Linear => "its role cannot be told: it is a Linear, and its name is not in the tables",
+        Holder::Table => "its role cannot be told: it is an Embedding, and its name is not in the tables",
+        _ => "its role cannot be told: it is no known layer's, and its name is not in the tables",
     };
-    let lines: Vec<_> = lines.iter().map(|(pattern, role)| format!(".role(\"{pattern}\", Role::{role:?})")).collect();
+    let line = |(pattern, one): &(String, &Unknown)| match one.fused {
+        true => format!(".packed(\"{pattern}\", [Role::MlpGate, Role::MlpUp])"),
+        false => format!(".role(\"{pattern}\", Role::{:?})", one.suggestion),
+    };
+    let lines: Vec<_> = lines.iter().map(line).collect();
     let todo = match lines.as_slice() {
         [line] => format!("say which part it plays, for example {line}"),
         lines => format!("say which part each plays, for example\n    {}", lines.join("\n    ")),
     };
-    let error = Error::new(
-        ErrorKind::UnknownRole,
-        format!("its role cannot be told: {kind}, and its name is not in the tables"),
-        todo,
-    );
+    let error = Error::new(ErrorKind::UnknownRole, found, todo);
     Some(error.at(first.path).shaped(first.shape))
 }

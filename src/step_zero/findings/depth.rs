@@ -30,40 +30,31 @@ pub(super) fn find(s: &StepZero) -> Vec<Finding> {
     findings
 }
 
-/// The reference of a layer is the mean over its values and first MLP matrices: queries and keys are scaled by some schemes for their scores.
+/// Each projection of this role beside a matrix of its layer that does not write: the values for attention, the first matrix for an MLP. Queries and
+/// keys are no reference, as some schemes scale them for their scores.
 fn scaled(s: &StepZero, role: Role) -> Vec<Scaled<'_>> {
-    let reference = |layer: u64, fan_in: Option<u64>| {
-        let beside = |role: Role| {
-            s.parameters.iter().find(move |p| p.layer == Some(layer) && p.role == role && p.fan_in.is_some())
-        };
-        let source = match role {
-            Role::MlpDown => beside(Role::MlpIn).or_else(|| beside(Role::MlpUp)),
-            _ => beside(Role::Value),
-        }?;
-        // By a constant std both are alike; by a fan they differ as the roots of their fans.
-        let (from, to) = (source.fan_in? as f64, fan_in? as f64);
-        Some((source.std, (from / to).sqrt()))
+    let beside = |layer: u64| {
+        let wanted: &[Role] = if role == Role::MlpDown { &[Role::MlpIn, Role::MlpUp] } else { &[Role::Value] };
+        s.parameters.iter().find(|p| p.layer == Some(layer) && wanted.contains(&p.role) && p.fan_in.is_some())
     };
-    let writes =
-        |parameter: &&Parameter| parameter.role == role && parameter.branches.is_some() && parameter.std.is_finite();
-    let mut scaled: Vec<(Scaled<'_>, f64)> = s
-        .parameters
-        .iter()
-        .filter(writes)
-        .filter_map(|parameter| {
-            let layer = parameter.layer?;
-            let (std, by_fan) = reference(layer, parameter.fan_in)?;
-            (std > 0.0).then(|| (Scaled { parameter, layer, ratio: parameter.std / std }, by_fan))
-        })
-        .collect();
-    // Where the value and the output have the same fan, only the MLP can tell a constant from a fan. Its siblings decide by whichever is nearer to what
-    // the outputs do; here: a ratio at the fan's own root is one of a fan.
-    let fans: Vec<f64> = scaled.iter().map(|(one, by_fan)| one.ratio / by_fan).collect();
-    let unscaled_by_fan = !fans.is_empty() && fans.iter().all(|ratio| (ratio - 1.0).abs() < SAME);
-    if unscaled_by_fan {
-        scaled.iter_mut().for_each(|(one, by_fan)| one.ratio /= *by_fan);
+    let mut scaled = Vec::new();
+    let mut by_fan = Vec::new();
+    for parameter in s.parameters.iter().filter(|p| p.role == role && p.branches.is_some() && p.std.is_finite()) {
+        let Some((layer, reference)) = parameter.layer.and_then(|layer| Some((layer, beside(layer)?))) else {
+            continue;
+        };
+        let (Some(from), Some(to)) = (reference.fan_in, parameter.fan_in) else { continue };
+        if reference.std > 0.0 {
+            scaled.push(Scaled { parameter, layer, ratio: parameter.std / reference.std });
+            by_fan.push((from as f64 / to as f64).sqrt());
+        }
     }
-    scaled.into_iter().map(|(one, _)| one).collect()
+    // A rule over fans gives the two other stds, unscaled for depth: measured in those, such a projection is at 1.
+    let unscaled = |(one, by_fan): (&Scaled<'_>, &f64)| (one.ratio / by_fan - 1.0).abs() < SAME;
+    if scaled.iter().zip(&by_fan).all(unscaled) {
+        scaled.iter_mut().for_each(|one| one.ratio = 1.0);
+    }
+    scaled
 }
 
 /// Projections that are not what their siblings in other layers are, whatever those are: constant, or falling over the layers.

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use burn::{
     module::{Module, Param},
+    nn::conv::{Conv2d, Conv2dConfig},
     tensor::Tensor,
 };
 use burn_init::{Dtype, ErrorKind, Init, Initializer, ModuleInit as _, Plan, Role, Scheme, Setup, from_fn};
@@ -12,23 +13,36 @@ use proptest::prelude::*;
 
 use crate::{
     support::{device, values},
-    trees::{Llama, raw},
+    trees::{Llama, NanoGpt, raw},
 };
 
-/// A model with the scalars that some schemes are about.
+/// A decoder, or an encoder and a decoder, with the scalars that some schemes are about.
 #[derive(Module, Debug)]
-struct WithScalars {
-    llama: Llama,
+pub struct Whole {
+    llama: Option<Llama>,
+    encoder: Option<Llama>,
+    decoder: Option<Llama>,
     layer_scale: Param<Tensor<1>>,
     resweight: Param<Tensor<1>>,
 }
 
-fn with_scalars(llama: Llama) -> WithScalars {
-    WithScalars { llama, layer_scale: raw([8], &device()), resweight: raw([1], &device()) }
+#[derive(Module, Debug)]
+struct Patches {
+    patch_embed: Conv2d,
+}
+
+/// What the scheme is for: both sides, or equally many heads for queries and keys.
+pub fn model(name: &str, [layers, d, kv, ff, vocab]: [usize; 5]) -> Whole {
+    let kv = if name.starts_with("mimetic") { d } else { kv };
+    let llama = || Some(Llama::new(layers, d, kv, ff, vocab, &device()));
+    let both = name.contains("encoder-decoder");
+    let [llama, encoder, decoder] = if both { [None, llama(), llama()] } else { [llama(), None, None] };
+    let scalars = |n| raw([n], &device());
+    Whole { llama, encoder, decoder, layer_scale: scalars(8), resweight: scalars(1) }
 }
 
 /// The scheme, and 1 for the scalars that are not its own.
-fn or_ones(scheme: &Scheme) -> impl Initializer {
+pub fn or_ones(scheme: &Scheme) -> impl Initializer {
     scheme.or(from_fn(|_| Init::Ones))
 }
 
@@ -54,6 +68,40 @@ fn every_scheme_goes_through_files() {
     let nested = r#"{"scheme": "modified", "base": {"scheme": "t5", "fold_scale": false}, "head_std": 0.0}"#;
     let scheme: Scheme = nested.parse().unwrap();
     assert_eq!(scheme.to_string().parse::<Scheme>().unwrap(), scheme);
+}
+
+/// What a file may say in another way, and what it may not say.
+#[test]
+fn files_are_read_as_they_are_meant() {
+    let read = |text: &str| toml::from_str::<Scheme>(text).map_err(|error| error.message().to_string());
+    // The name of a depth rule is enough.
+    let table = read("scheme = \"gpt2\"\ndepth = { rule = \"per_layer\" }").unwrap();
+    assert_eq!(read("scheme = \"gpt2\"\ndepth = \"per_layer\"").unwrap(), table);
+    let counted = read("scheme = \"gpt2\"\ndepth = { rule = { count = 24 }, roles = [\"mlp_down\"] }").unwrap();
+    assert_eq!(counted.to_string().parse::<Scheme>().unwrap(), counted);
+    let unknown = read("scheme = \"gpt2\"\ndepth = \"per layer\"").unwrap_err();
+    assert!(unknown.contains("unknown variant `per layer`") && unknown.contains("`per_layer`"), "{unknown}");
+    // A name in another case or with other hyphens finds the right one.
+    for (typed, meant) in
+        [("GPT2", "gpt2"), ("OLMo_Mitchell", "olmo-mitchell"), ("torchtitan llama3", "torchtitan-llama3")]
+    {
+        let error = typed.parse::<Scheme>().unwrap_err().to_string();
+        assert!(error.starts_with(&format!("unknown scheme \"{typed}\"; did you mean {meant}")), "{error}");
+    }
+    // NaN is not taken for an absent value.
+    for field in [
+        "position_std = nan",
+        "std = nan",
+        "std = inf",
+        "depth = { rule = { power = { scale = nan, exponent = 0.5 } } }",
+    ] {
+        let error = read(&format!("scheme = \"gpt2\"\n{field}")).unwrap_err();
+        assert!(error.contains("is no number that a scheme can use"), "{field}: {error}");
+    }
+    // JSON's null is one.
+    assert_eq!(r#"{"scheme": "gpt2", "position_std": null}"#.parse::<Scheme>().unwrap(), Scheme::gpt2());
+    let twice = r#"{"scheme": "gpt2", "std": 0.01, "std": 0.02}"#.parse::<Scheme>().unwrap_err();
+    assert!(twice.to_string().contains("the field `std` is given twice"), "{twice}");
 }
 
 /// C16: an option may not drop the depth rule.
@@ -83,7 +131,7 @@ fn every_scheme_rounds_once() {
     let setup = Setup::new().heads("**", 4);
     for (name, scheme, _) in Scheme::all() {
         let start = |setup: Setup| {
-            let model = with_scalars(Llama::new(2, 32, 16, 48, 60, &device()));
+            let model = model(name, [2, 32, 16, 48, 60]);
             values(&setup.initialize(model, &or_ones(&scheme), 3).unwrap_or_else(|error| panic!("{name}: {error}")))
         };
         let (full, half) = (start(setup.clone()), start(setup.clone().dtype(Dtype::BF16)));
@@ -103,19 +151,27 @@ proptest! {
     fn no_shape_panics(layers in 1usize..4, d in 1usize..9, kv in 1usize..9, ff in 1usize..9, heads in 0u64..5) {
         let setup = Setup::new().heads("**", heads);
         for (name, scheme, _) in Scheme::all() {
-            let model = with_scalars(Llama::new(layers, d, kv, ff, 5, &device()));
+            let model = model(name, [layers, d, kv, ff, 5]);
             if let Ok(model) = setup.initialize(model, &or_ones(&scheme), 1) {
                 prop_assert!(values(&model).values().flatten().all(|value| value.is_finite()), "{}", name);
+            }
+            // Packed, with positions and biases; and a convolution.
+            if let Ok(model) = setup.initialize(NanoGpt::new(layers, d, 5, 3, &device()), &or_ones(&scheme), 1) {
+                prop_assert!(values(&model).values().flatten().all(|value| value.is_finite()), "{}", name);
+            }
+            let patches = Conv2dConfig::new([kv, d], [ff, heads as usize + 1]).init(&device());
+            if let Ok(patches) = setup.initialize(Patches { patch_embed: patches }, &or_ones(&scheme), 1) {
+                prop_assert!(values(&patches).values().flatten().all(|value| value.is_finite()), "{}", name);
             }
         }
     }
 
-    /// Empty dimensions, too, as far as a plan.
+    /// Empty dimensions, too.
     #[test]
     fn no_empty_shape_panics(d in 0usize..2, kv in 0usize..2, ff in 0usize..2, vocab in 0usize..2) {
         let setup = Setup::new().heads("**", 1);
-        for (_, scheme, _) in Scheme::all() {
-            let _ = setup.plan(&with_scalars(Llama::new(1, d, kv, ff, vocab, &device())), &or_ones(&scheme));
+        for (name, scheme, _) in Scheme::all() {
+            let _ = setup.initialize(model(name, [1, d, kv, ff, vocab]), &or_ones(&scheme), 1);
         }
     }
 }
@@ -133,10 +189,14 @@ const ROLES: [Role; 7] = [
 /// One row of the guide's table: the stds at d = 768, f = 2048, 12 layers, 12 heads; of the first and the last layer where they differ.
 fn row(name: &str, plan: &Plan, summary: &str) -> String {
     let cell = |role: Role| {
-        let stds: Vec<f64> = plan.iter().filter(|e| e.spec().role() == role).map(|e| e.std()).collect();
-        let (first, last) = (stds[0], stds[stds.len() - 1]);
+        let entries: Vec<_> = plan.iter().filter(|entry| entry.spec().role() == role).collect();
+        match &entries[0].rule().init {
+            Init::Split(_) => return "joint".to_string(),
+            Init::Fill(_) => return "unit".to_string(),
+            _ => {}
+        }
+        let (first, last) = (entries[0].std(), entries[entries.len() - 1].std());
         let short = |std: f64| match std {
-            std if std.is_nan() => "unit".to_string(),
             std if std == 0.0 || std == 1.0 => format!("{std}"),
             std => format!("{std:.4}"),
         };
@@ -153,7 +213,7 @@ fn the_guide_lists_every_scheme() {
     let mut table = String::from("| scheme | table | query | value | attn. out | MLP up | MLP down | head | |\n");
     table += &format!("|---|{}---|\n", "---|".repeat(ROLES.len()));
     for (name, scheme, summary) in Scheme::all() {
-        let model = with_scalars(Llama::new(12, 768, 768, 2048, 1000, &device()));
+        let model = model(name, [12, 768, 768, 2048, 1000]);
         let plan = setup.plan(&model, &or_ones(&scheme)).unwrap_or_else(|error| panic!("{name}: {error}"));
         table += &row(name, &plan, summary);
     }

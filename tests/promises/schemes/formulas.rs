@@ -1,10 +1,15 @@
 //! Formulas held against numbers that were worked out by hand from the papers.
 
+use burn::{
+    module::{Module, Param},
+    nn::{Linear, LinearConfig},
+    tensor::Tensor,
+};
 use burn_init::{ModuleInit as _, Plan, Role, Role::*, Scheme, Setup};
 
 use crate::{
     support::device,
-    trees::{Llama, NanoGpt, StackedMoe, Vit},
+    trees::{Llama, NanoGpt, StackedMoe, Vit, raw},
 };
 
 /// The stds of the first and the last layer, or of the only parameter with that role.
@@ -109,6 +114,21 @@ const LLAMA: &[Row] = &[
     ("zero-residual", AttentionOutput, 0.0, 0.0),
     ("zero-residual", MlpUp, 0.02, 0.02),
     ("llm-foundry", MlpDown, 0.00637888, 0.00637888),
+    ("torch-transformer", MlpDown, 0.0266501, 0.0266501),
+    ("torch-transformer-layer", MlpDown, 0.0127578, 0.0127578),
+    ("torchtitan-gpt-oss", TokenEmbedding, 0.02, 0.02),
+    ("torchtitan-gpt-oss", Query, 0.0141421, 0.00408248),
+    ("torchtitan-gpt-oss", MlpGate, 0.0141421, 0.00408248),
+    ("torchtitan-gpt-oss", MlpDown, 0.0141421, 0.00408248),
+    ("torchtitan-gpt-oss", OutputHead, 0.0356001, 0.0356001),
+    ("xformers-small", Query, 0.0228218, 0.0228218),
+    ("xformers-small", OutputHead, 0.0204808, 0.0204808),
+    ("xformers-small", MlpUp, 0.0266501, 0.0266501),
+    ("xformers-small", TokenEmbedding, 0.02, 0.02),
+    ("levanter-gpt2", TokenEmbedding, 0.0000256921, 0.0000256921),
+    ("levanter-gpt2", Query, 0.0356001, 0.0356001),
+    ("levanter-gpt2", MlpDown, 0.0218005, 0.0218005),
+    ("levanter-llama", TokenEmbedding, 0.00128461, 0.00128461),
     ("torch-transformer", Query, 0.0255155, 0.0255155),
     ("xavier-normal", MlpDown, 0.0266501, 0.0266501),
     ("kaiming-normal", MlpDown, 0.03125, 0.03125),
@@ -195,6 +215,110 @@ fn vit() {
         let [mlp, attention, patch] = bias(name);
         assert!(mlp == 0.0 && attention == 0.0 && (patch - 1.0 / 144f64.sqrt()).abs() < 1e-9);
     }
+}
+
+#[derive(Module, Debug)]
+struct Sides {
+    encoder: Llama,
+    decoder: Llama,
+}
+
+fn sides(encoder: usize, decoder: usize) -> Sides {
+    let side = |layers| Llama::new(layers, 768, 768, 2048, 100, &device());
+    Sides { encoder: side(encoder), decoder: side(decoder) }
+}
+
+/// An encoder with a decoder: the first parameter is the encoder's, the last the decoder's.
+#[test]
+fn encoder_with_decoder() {
+    let rows: &[Row] = &[
+        ("deepnorm-encoder-decoder", Query, 0.0360844, 0.0360844),
+        ("deepnorm-encoder-decoder", Value, 0.0179336, 0.0123876),
+        ("deepnorm-encoder-decoder-torchscale", Value, 0.0136862, 0.00715197),
+        ("subln-encoder-decoder", AttentionOutput, 0.0558330, 0.0613474),
+    ];
+    for row in rows {
+        assert_row(&sides(6, 6).plan(&row.0.parse::<Scheme>().unwrap()).unwrap(), row);
+    }
+    let scheme: Scheme = "deepnorm-encoder-decoder".parse().unwrap();
+    let plan = sides(6, 6).plan(&scheme).unwrap();
+    let alphas: Vec<f64> = ["encoder", "decoder"]
+        .map(|side| plan.get(&format!("{side}.model.layers.0.mlp.down_proj.weight")).unwrap().rule().forward.recip())
+        .into();
+    assert!((alphas[0] - 1.417938).abs() < 1e-6 && (alphas[1] - 2.059767).abs() < 1e-6, "{alphas:?}");
+    // The encoder's factor knows the decoder's depth or says what to set.
+    let error = sides(6, 4).plan(&scheme).unwrap_err();
+    assert!(error.to_string().ends_with("set decoder_layers to 4"), "{error}");
+    let told: Scheme = r#"{"scheme": "encoder-decoder", "decoder": {"scheme": "deepnet", "part": "decoder"},
+        "encoder": {"scheme": "deepnet", "part": "encoder", "decoder_layers": 4}}"#
+        .parse()
+        .unwrap();
+    assert_row(&sides(6, 4).plan(&told).unwrap(), &("told", Value, 0.0183938, 0.0137091));
+    // A tree without sides is none.
+    let error = Llama::new(2, 64, 64, 96, 100, &device()).plan(&scheme).unwrap_err();
+    assert!(error.to_string().starts_with("no path has a segment \"encoder\""), "{error}");
+}
+
+#[derive(Module, Debug)]
+struct GptOss {
+    layers: Vec<GptOssLayer>,
+}
+
+#[derive(Module, Debug)]
+struct GptOssLayer {
+    self_attn: GptOssAttention,
+    mlp: GptOssMoe,
+}
+
+#[derive(Module, Debug)]
+struct GptOssAttention {
+    q_proj: Linear,
+    o_proj: Linear,
+    sinks: Param<Tensor<1>>,
+}
+
+#[derive(Module, Debug)]
+struct GptOssMoe {
+    router: Linear,
+    experts: Vec<GptOssExpert>,
+}
+
+#[derive(Module, Debug)]
+struct GptOssExpert {
+    up_proj: Linear,
+    down_proj: Linear,
+}
+
+/// torchtitan's GPT-OSS scales the biases of experts and the sinks by depth, and no other bias.
+#[test]
+fn gpt_oss() {
+    let linear = |from, to| LinearConfig::new(from, to).init(&device());
+    let expert = || GptOssExpert { up_proj: linear(64, 96), down_proj: linear(96, 64) };
+    let layer = || GptOssLayer {
+        self_attn: GptOssAttention { q_proj: linear(64, 64), o_proj: linear(64, 64), sinks: raw([4], &device()) },
+        mlp: GptOssMoe { router: linear(64, 2), experts: vec![expert(), expert()] },
+    };
+    let model = GptOss { layers: vec![layer(), layer()] };
+    let plan = model.plan(&"torchtitan-gpt-oss".parse::<Scheme>().unwrap()).unwrap();
+    for (path, expected) in [
+        ("self_attn.q_proj.weight", [0.0141421, 0.01]),
+        ("self_attn.q_proj.bias", [0.0; 2]),
+        ("self_attn.o_proj.bias", [0.0; 2]),
+        ("self_attn.sinks", [0.0141421, 0.01]),
+        ("mlp.router.weight", [0.0141421, 0.01]),
+        ("mlp.router.bias", [0.0; 2]),
+        ("mlp.experts.1.up_proj.weight", [0.0141421, 0.01]),
+        ("mlp.experts.1.up_proj.bias", [0.0141421, 0.01]),
+        ("mlp.experts.0.down_proj.bias", [0.0141421, 0.01]),
+    ] {
+        for (layer, expected) in expected.into_iter().enumerate() {
+            let found = plan.get(&format!("layers.{layer}.{path}")).unwrap().std();
+            assert!((found - expected).abs() < 5e-8, "{layer}, {path}: {found}");
+        }
+    }
+    // No other scheme answers for a sink.
+    let error = model.plan(&Scheme::gpt2()).unwrap_err();
+    assert!(error.to_string().contains("no rule for the role attention_sink"), "{error}");
 }
 
 /// A scheme that needs the model to do something says so.

@@ -25,6 +25,9 @@ pub struct Tree {
     patch_embedding: Option<Conv2d>,
     layers: Vec<Layer>,
     norm: Option<LayerNorm>,
+    offset_norm: Option<LayerNorm>,
+    /// The token embedding under the other names that it has in the original.
+    tied: Vec<Embedding>,
     dense: Option<Linear>,
     head: Option<Linear>,
 }
@@ -172,10 +175,28 @@ pub fn build(golden: &Golden, part: &str) -> (Tree, Setup, BTreeMap<String, Stri
     }
     for row in rows() {
         match row.role.as_str() {
+            "norm_gain" if (row.mean, row.std) == (0.0, 0.0) => {
+                tree.offset_norm = Some(LayerNormConfig::new(4).init(&device));
+                paths.insert(row.name.clone(), "offset_norm.gamma".into())
+            }
             "norm_gain" => paths.insert(row.name.clone(), "norm.gamma".into()),
             "norm_bias" => paths.insert(row.name.clone(), "norm.beta".into()),
             _ => None,
         };
+    }
+    if tree.offset_norm.is_some() {
+        setup = setup.role("offset_norm.gamma", Role::NormGainOffset);
+    }
+    if let Some(table) = &tree.token_embedding {
+        let is_table = |name: &String| paths.get(name).is_some_and(|path| path == "token_embedding.weight");
+        let names = golden.tied.iter().filter(|group| is_table(&group[0])).flat_map(|group| &group[1..]);
+        for (index, name) in names.cloned().collect::<Vec<_>>().into_iter().enumerate() {
+            let role = if name.ends_with("embed_tokens.weight") { Role::TokenEmbedding } else { Role::OutputHead };
+            let path = format!("tied.{index}.weight");
+            setup = setup.role(path.as_str(), role);
+            paths.insert(name, path);
+            tree.tied.push(table.clone());
+        }
     }
     (tree, setup, paths)
 }
