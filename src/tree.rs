@@ -244,7 +244,7 @@ impl Survey {
 }
 
 /// Waits for the device: burn queues what is written, and would report a failure at the first read only. A browser cannot wait.
-fn answers(device: &Device) -> Result<(), Error> {
+pub(crate) fn answers(device: &Device) -> Result<(), Error> {
     if cfg!(target_family = "wasm") {
         return Ok(());
     }

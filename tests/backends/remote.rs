@@ -6,7 +6,7 @@ use burn::{
     server::{RemoteServer, WebSocketTransport},
     tensor::Device,
 };
-use burn_init::{ErrorKind, ModuleInit as _};
+use burn_init::{ErrorKind, Growth, ModuleInit as _};
 
 use crate::{
     device::open,
@@ -82,6 +82,8 @@ fn loses_its_server() {
 
     drop(server);
     let failures = [
+        plan.whole("head.weight", 1).unwrap().tensor::<2>(&device).map(drop).unwrap_err(),
+        Growth::vocabulary(64).drawn_by(&config.scheme).grow(model.clone(), 1).map(drop).unwrap_err(),
         zoo(None, 1, &device).map(drop).unwrap_err(),
         zoo(Some(burn_init::Dtype::F16), 1, &device).map(drop).unwrap_err(),
         plan.audit(&model).map(drop).unwrap_err(),

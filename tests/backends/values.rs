@@ -1,7 +1,10 @@
 //! A drawn value is the same on every backend, to the bit.
 
-use burn::tensor::{DType, Device};
-use burn_init::{Dtype, ErrorKind, Init, Scheme};
+use burn::{
+    nn::LinearConfig,
+    tensor::{DType, Device, Tensor},
+};
+use burn_init::{Dtype, ErrorKind, Init, ModuleInit as _, Scheme, Xavier};
 
 use crate::{
     under_test,
@@ -63,6 +66,20 @@ fn schemes() {
         let expected = bits(&config.init(&flex).unwrap());
         assert_same_bits(&bits(&config.init(&device).unwrap()), &expected);
         assert_same_bits(&bits(&config.init(&device.clone().autodiff()).unwrap()), &expected);
+    }
+}
+
+/// C49: shards on the device, put together there, are the whole.
+#[test]
+fn shards() {
+    let device = under_test();
+    let linear = LinearConfig::new(96, 80).with_bias(false).init(&device);
+    let plan = linear.plan(&Xavier::normal()).unwrap();
+    let whole = linear.initialize(&Xavier::normal(), 7).unwrap().weight.val().into_data();
+    for (axis, parts) in [(0, 2), (0, 3), (1, 4), (1, 8)] {
+        let part = |part| plan.whole("weight", 7).unwrap().split(axis, part, parts).unwrap();
+        let parts = (0..parts).map(|i| part(i).tensor::<2>(&device).unwrap()).collect();
+        assert_eq!(Tensor::cat(parts, axis).into_data(), whole);
     }
 }
 
