@@ -6,12 +6,12 @@ use burn::tensor::Device;
 /// The names that [`open`] knows.
 pub const NAMES: [&str; 7] = ["flex", "ndarray", "wgpu", "vulkan", "metal", "cuda", "rocm"];
 
-/// Opens the device of that name; `cuda:1` and `rocm:1` are the second of their kind. `ws://127.0.0.1:3000` is the first device of a remote server,
-/// `ws://127.0.0.1:3000#1` its second.
+/// Opens the device of that name; `cuda:1` and `rocm:1` are the second of their kind. `ws://127.0.0.1:3000` is the first device
+/// of a remote server, `ws://127.0.0.1:3000#1` its second.
 ///
 /// # Errors
-/// A name that is unknown, a device whose cargo feature is off, and one that is not there. burn itself would find out at the first tensor, and
-/// panic.
+/// A name that is unknown, a device whose cargo feature is off, and one that is not there. burn itself would find out at the first
+/// tensor, and panic.
 pub fn open(name: &str) -> Result<Device, String> {
     match name {
         "flex" => Ok(Device::flex()),
@@ -31,7 +31,8 @@ pub fn open(name: &str) -> Result<Device, String> {
         #[cfg(feature = "remote")]
         address if address.starts_with("ws://") => remote(address),
         address if address.starts_with("ws://") => Err(off(address, "remote")),
-        known if NAMES.contains(&kind(known)) => Err(off(known, kind(known))),
+        card if matches!(kind(card), "cuda" | "rocm") => Err(off(card, kind(card))),
+        known if NAMES.contains(&known) => Err(off(known, known)),
         other => Err(format!("there is no device {other}; choose one of {}, or ws://host:port", NAMES.join(", "))),
     }
 }

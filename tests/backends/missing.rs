@@ -4,10 +4,14 @@ use crate::device::{NAMES, open};
 
 #[test]
 fn unknown() {
-    assert_eq!(
-        open("tpu").unwrap_err(),
-        "there is no device tpu; choose one of flex, ndarray, wgpu, vulkan, metal, cuda, rocm, or ws://host:port"
-    );
+    for name in ["tpu", "flex:1", ""] {
+        assert_eq!(
+            open(name).unwrap_err(),
+            format!(
+                "there is no device {name}; choose one of flex, ndarray, wgpu, vulkan, metal, cuda, rocm, or ws://host:port"
+            )
+        );
+    }
 }
 
 /// What this build leaves out names its feature.
