@@ -49,9 +49,9 @@ struct Knobs {
     /// How burn-train brings the gradients together
     #[arg(long, value_enum, default_value_t = Strategy::Multi)]
     strategy: Strategy,
-    /// Passes over the text
-    #[arg(long, default_value_t = 1)]
-    epochs: usize,
+    /// Steps of training, each with one batch for every replica
+    #[arg(long, default_value_t = 12)]
+    steps: usize,
     /// Seed of every replica
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -105,8 +105,8 @@ fn run(knobs: &Knobs) -> Result<(), Box<dyn Error>> {
     let devices = names.iter().map(|name| device::open(name)).collect::<Result<Vec<_>, _>>()?;
     let devices: Vec<Device> = devices.into_iter().map(Device::autodiff).collect();
 
-    let text = Text::new();
-    let config = TransformerConfig::new(text.alphabet, CONTEXT, 64, 4, 4).with_seed(knobs.seed);
+    let text = Text::new(knobs.steps.max(1) * BATCH * devices.len())?;
+    let config = TransformerConfig::new(text.alphabet, CONTEXT, 32, 2, 2).with_seed(knobs.seed);
 
     // Each replica starts itself. The digests are of the values read back from its device.
     let replica = |device: &Device| Ok(Replica { transformer: config.init(device)? });
@@ -139,8 +139,8 @@ fn run(knobs: &Knobs) -> Result<(), Box<dyn Error>> {
         .metrics((LossMetric::new(),))
         .with_application_logger(None)
         .with_training_strategy(TrainingStrategy::Default(strategy))
-        .num_epochs(knobs.epochs)
-        .launch(Learner::new(first, AdamWConfig::new().init(), ConstantLr::new(2e-3)));
+        .num_epochs(1)
+        .launch(Learner::new(first, AdamWConfig::new().init(), ConstantLr::new(5e-3)));
     if let Some(error) = result.error {
         return Err(error.to_string().into());
     }
@@ -206,12 +206,15 @@ fn digest(model: &Replica) -> u64 {
     digest.0.finish()
 }
 
-const CONTEXT: usize = 32;
+const CONTEXT: usize = 16;
+const BATCH: usize = 8;
+const HELD_OUT: usize = 4 * BATCH;
 
 /// Cicero's De finibus, book 1, a character each token, in windows of the context and one more.
 struct Text {
     alphabet: usize,
-    windows: Vec<Vec<i64>>,
+    train: Vec<Vec<i64>>,
+    held_out: Vec<Vec<i64>>,
 }
 
 #[derive(Clone, Copy)]
@@ -221,24 +224,28 @@ enum Part {
 }
 
 impl Text {
-    fn new() -> Self {
+    fn new(items: usize) -> Result<Self, String> {
         let text = lipsum::LIBER_PRIMUS;
         let mut alphabet: Vec<char> = text.chars().collect();
         alphabet.sort_unstable();
         alphabet.dedup();
         let index = |c| alphabet.binary_search(&c).expect("every character is in the alphabet") as i64;
         let tokens: Vec<i64> = text.chars().map(index).collect();
-        let windows = tokens.chunks_exact(CONTEXT + 1).map(<[i64]>::to_vec).collect();
-        Self { alphabet: alphabet.len(), windows }
+        let mut windows = tokens.chunks_exact(CONTEXT + 1).map(<[i64]>::to_vec);
+        let held_out = windows.by_ref().take(HELD_OUT).collect();
+        let train: Vec<_> = windows.take(items).collect();
+        if train.len() < items {
+            return Err(format!("the text has {} items and {items} are asked for; use fewer --steps", train.len()));
+        }
+        Ok(Self { alphabet: alphabet.len(), train, held_out })
     }
 
     fn loader(&self, part: Part) -> Arc<dyn DataLoader<Tokens>> {
-        let (train, held_out) = self.windows.split_at(self.windows.len() * 9 / 10);
         let windows = match part {
-            Part::Train => train,
-            Part::HeldOut => held_out,
+            Part::Train => &self.train,
+            Part::HeldOut => &self.held_out,
         };
-        DataLoaderBuilder::new(Windows).batch_size(8).build(InMemDataset::new(windows.to_vec()))
+        DataLoaderBuilder::new(Windows).batch_size(BATCH).build(InMemDataset::new(windows.clone()))
     }
 }
 

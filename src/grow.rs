@@ -132,7 +132,6 @@ impl<'a> Growth<'a> {
             return Err(error);
         }
         let devices = model.devices();
-        devices.iter().try_for_each(answers)?;
         let model = model.map(&mut Grower { grown, values, seed, segments: Vec::new(), ids: HashMap::new() });
         devices.iter().try_for_each(answers)?;
         Ok(model)

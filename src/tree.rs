@@ -167,6 +167,8 @@ struct Storage {
 
 impl Survey {
     pub(crate) fn of<M: Module>(model: &M, setup: &Setup) -> Result<Self, Error> {
+        // burn's own load mappers, which the visit probes, would panic on a lost device.
+        model.devices().iter().try_for_each(answers)?;
         let mut surveyor = Surveyor::default();
         model.visit(&mut surveyor);
         let sites = resolve(&surveyor.leaves, setup)?;
@@ -190,7 +192,6 @@ impl Survey {
 
     fn write<M: Module>(&self, model: M, plan: &Plan, setup: &Setup, seed: u64) -> Result<M, Error> {
         let devices = model.devices();
-        devices.iter().try_for_each(answers)?;
         if let Some(dtype) = setup.dtype.map(burn_dtype)
             && let Some(device) = devices.iter().find(|device| !device.supports_dtype(dtype))
         {
