@@ -16,8 +16,7 @@ use crate::{
     initializer::Initializer,
     plan::{Entry, Plan},
     role::{Dtype, Leaf, Progress, Select, Setup, Site, Sites, resolve, unknown_roles},
-    rule::{Family, Fan, FillContext, Init, Law, VarianceScaling},
-    sample::{Element, Stream, each},
+    rule::{Family, Fan, Init, Law, VarianceScaling},
 };
 
 /// Starts any burn module by any scheme.
@@ -348,65 +347,6 @@ impl ModuleMapper for Writer<'_> {
 
 fn elements(entries: &[Entry]) -> u64 {
     entries.iter().map(|entry| entry.spec().num_elements()).sum()
-}
-
-/// The values of one parameter in row-major order of its spec's shape: a function of the plan's lines and the seed.
-pub(crate) fn values<E: Element>(entries: &[Entry], seed: u64) -> Vec<E> {
-    let spec = entries[0].spec();
-    let stream = Stream::new(seed, entries[0].stream_path());
-    let mut out = E::zeros(spec.shape().iter().product::<u64>() as usize);
-    let columns = spec.shape().last().map_or(1, |&d| d as usize).max(1);
-    // Blocks that start alike need not be told apart: a value depends on its position in the whole parameter.
-    let alike = entries.iter().all(|entry| entry.law() == entries[0].law());
-    match entries[0].law() {
-        Law::Draw(distribution) if alike => stream.fill(distribution, 0, &mut out),
-        Law::Constant(value) if alike => each(&mut out, 1 << 16, |_, out| out.fill(E::round(*value))),
-        _ => entries.iter().for_each(|entry| fill_block(entry, seed, stream, columns, &mut out)),
-    }
-    if let Some(row) = entries[0].rule().zero_row.filter(|_| !out.is_empty()) {
-        out[row as usize * columns..][..columns].fill(E::default());
-    }
-    out
-}
-
-fn fill_block<E: Element>(entry: &Entry, seed: u64, stream: Stream, columns: usize, out: &mut [E]) {
-    let (start, len) = entry.spec().block().map_or((0, columns), |block| (block.start as usize, block.len as usize));
-    let rows = out.len() / columns;
-    match entry.law() {
-        Law::Keep => {}
-        Law::Constant(value) => {
-            out.chunks_mut(columns).for_each(|row| row[start..start + len].fill(E::round(*value)));
-        }
-        Law::Draw(distribution) => {
-            for (row, values) in out.chunks_mut(columns).enumerate() {
-                stream.fill(distribution, (row * columns + start) as u64, &mut values[start..start + len]);
-            }
-        }
-        // Matrices are drawn whole, each from a stream of its own.
-        Law::Orthogonal { gain, matrix } => {
-            let matrix = matrix.map(|d| d as usize);
-            // A convolution is one matrix, whose rows are all that belongs to one channel.
-            let (columns, len) = if entry.spec().block().is_some() { (columns, len) } else { (matrix[1], matrix[1]) };
-            let rows = out.len() / columns.max(1);
-            let mut drawn = vec![E::default(); matrix[0] * matrix[1]];
-            for first in (0..rows).step_by(matrix[0].max(1)) {
-                let name = format!("{}[{}, {start}]", entry.stream_path(), first / matrix[0]);
-                Stream::new(seed, &name).orthogonal(matrix[0], matrix[1], *gain, &mut drawn);
-                for (row, values) in drawn.chunks(len.max(1)).enumerate() {
-                    let at = (first + row) * columns + start;
-                    out[at..at + len].copy_from_slice(values);
-                }
-            }
-        }
-        Law::Fill { fill, factor } => {
-            let mut computed = vec![0.0f32; rows * len];
-            fill.apply(&FillContext { param: entry.spec(), stream }, *factor, &mut computed);
-            for (row, values) in computed.chunks(len.max(1)).enumerate() {
-                let at = row * columns + start;
-                out[at..at + len].iter_mut().zip(values).for_each(|(out, &value)| *out = E::round(value.into()));
-            }
-        }
-    }
 }
 
 /// Puts a value in, with the id, the mappers, the gradient setting and the training state of the parameter.
