@@ -34,6 +34,8 @@ pub enum ErrorKind {
     Measurement,
     /// An existing model differs from the plan it is audited against.
     Audit,
+    /// A picture that cannot be drawn or written.
+    Picture,
 }
 
 /// The error of every fallible function of this crate.

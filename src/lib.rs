@@ -74,6 +74,8 @@ mod initializer;
 mod lock;
 mod param;
 mod plan;
+#[cfg(feature = "plot")]
+pub mod plot;
 pub mod reference;
 mod role;
 mod rule;

@@ -25,6 +25,7 @@ mod predict;
 mod probe;
 mod report;
 mod seeds;
+mod sparkline;
 mod verdict;
 
 use serde::{Deserialize, Serialize};
