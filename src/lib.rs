@@ -59,6 +59,7 @@
 //! | [`ParamSpec`], [`Role`], [`Init`], [`Rule`] | what is known about a parameter, and what it starts as, as data |
 //! | [`Plan`] | the scheme met with the tree: dry run, report, record, replay |
 //! | [`step_zero`] | loss, logits and residual stream of a fresh model, predicted and measured |
+//! | `plot` | the same as pictures, with the feature of that name |
 //! | [`mod@reference`] | a decoder-only Pre-Norm Transformer to try schemes on |
 //! | [`sample`] | addressable random numbers: a value is a function of seed, path and index |
 //!

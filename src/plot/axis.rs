@@ -47,9 +47,13 @@ impl Axis {
         // Halves, because the difference of the largest numbers overflows.
         let half = if high > low { high / 2.0 - low / 2.0 } else { (low.abs() / 4.0).max(0.5) };
         let (low, high) = if high > low { (low, high) } else { (low - half, high + half) };
-        let step = nice(half / (TICKS - 2) as f64) * 2.0;
-        let step = if (half / step) * 2.0 > (TICKS - 1) as f64 { nice(half / 2.0) } else { step };
-        let (first, last) = ((low / step).floor(), (high / step).ceil());
+        let ends = |step: f64| ((low / step).floor(), (high / step).ceil());
+        let count = |step: f64| ends(step).1 - ends(step).0 + if snug { -1.0 } else { 1.0 };
+        let mut step = nice(half / TICKS as f64 * 2.0);
+        if count(step) > TICKS as f64 {
+            step = nice(step * 1.5);
+        }
+        let (first, last) = ends(step);
         let (low, high) = if snug { (low, high) } else { (first * step, last * step) };
         let ticks = multiples(first, last, step).filter(|tick| (low..=high).contains(tick)).collect();
         Self { scale: Scale::Linear, low, high, floor: false, ticks }

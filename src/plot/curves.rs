@@ -137,6 +137,7 @@ pub fn branches(curves: &[Curve<'_>]) -> Result<Chart, Error> {
             chart = chart.with(if site == Site::AttnOut { series.dashed() } else { series });
         }
     }
+    let chart = chart.note(format!("MLPs solid, attention dashed; {}", note(curves, false)));
     Ok(chart.y("second moment of the branch, over that of the stream before it").log_y())
 }
 

@@ -147,8 +147,8 @@ impl<DB: DrawingBackend> Frame<'_, DB> {
                 true => (HPos::Right, x - self.left, -6.0),
                 false => (HPos::Left, self.right - x, 6.0),
             };
-            let top = self.top + 8.0 + f64::from(i) * 2.0 * style::leading(style::LABEL);
-            for (j, line) in (0..).zip(font::wrap(&mark.text, style::LABEL, room.min(190.0) - 8.0)) {
+            let top = self.top + 8.0 + f64::from(i) * 2.5 * style::leading(style::LABEL);
+            for (j, line) in (0..).zip(font::wrap(&mark.text, style::LABEL, room - 8.0)) {
                 let y = top + f64::from(j) * style::leading(style::LABEL);
                 pen.text(&line, (x + gap, y), style::LABEL, &style::INK, side)?;
             }

@@ -26,8 +26,12 @@ pub fn width(text: &str, size: f64) -> f64 {
     text.chars().map(advance).sum::<f64>() * size
 }
 
-/// Breaks a text between words into lines of at most this width.
+/// Breaks a text at its line breaks, and between words into lines of at most this width.
 pub fn wrap(text: &str, size: f64, widest: f64) -> Vec<String> {
+    text.lines().flat_map(|line| wrap_line(line, size, widest)).collect()
+}
+
+fn wrap_line(text: &str, size: f64, widest: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
@@ -73,6 +77,7 @@ mod tests {
     #[test]
     fn long_texts_are_broken_or_cut() {
         assert_eq!(wrap("one two three", 10.0, 50.0), ["one two", "three"]);
+        assert_eq!(wrap("one\ntwo three", 10.0, 90.0), ["one", "two three"]);
         assert_eq!(wrap("", 10.0, 50.0), Vec::<String>::new());
         assert_eq!(cut("unbreakable", 10.0, 40.0), "unbr…");
         assert!(width("unbr…", 10.0) <= 40.0);

@@ -97,7 +97,7 @@ impl LogitSample {
         if let Some(own) = predicted.own_logit {
             let measured = self.own.iter().map(|z| f64::from(*z)).sum::<f64>() / self.own.len() as f64;
             chart = chart
-                .mark(Mark::new(own, format!("logit of the input token: predicted {own:.2}, measured {measured:.2}")));
+                .mark(Mark::new(own, format!("logit of the input token:\npredicted {own:.2}, measured {measured:.2}")));
         }
         Ok(chart.note(note))
     }

@@ -114,3 +114,35 @@ fn fine_size((width, height): (f64, f64)) -> (u32, u32) {
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
+
+#[cfg(test)]
+mod tests {
+    use tiny_skia::{Pixmap, PremultipliedColorU8};
+
+    use super::*;
+    use crate::plot::Series;
+
+    fn pixels(chart: Chart) -> Pixmap {
+        Pixmap::decode_png(&Picture::of(chart).png().unwrap()).unwrap()
+    }
+
+    /// The first colour, in the places that an SVG has it: a line and a dot in full, the band pale, and ink for letters.
+    #[test]
+    fn a_png_shows_the_same_picture() {
+        let blue = PremultipliedColorU8::from_rgba(0, 114, 178, 255).unwrap();
+        let series = || Series::new("").line([(0.0, 0.0), (1.0, 1.0)]).dots([(0.5, 0.5)]);
+        let empty = pixels(Chart::new("").with(Series::new("").band([(0.0, 0.0, 0.0), (1.0, 1.0, 1.0)])));
+        let plain = pixels(Chart::new("").with(series()));
+        let full = pixels(Chart::new("Title").with(series().band([(0.0, 0.0, 0.5), (1.0, 0.5, 1.0)])));
+        assert_eq!((plain.width(), plain.height()), (1520, 880));
+        let count =
+            |map: &Pixmap, is: &dyn Fn(PremultipliedColorU8) -> bool| map.pixels().iter().filter(|p| is(**p)).count();
+        let exact = |map: &Pixmap| count(map, &|pixel| pixel == blue);
+        assert_eq!(exact(&empty), 0);
+        assert!(exact(&plain) > 1000, "{}", exact(&plain));
+        let pale = |map: &Pixmap| count(map, &|p| (200..220).contains(&p.red()) && p.blue() > 235);
+        assert!(pale(&full) > 50_000 && pale(&plain) < 1000, "{} {}", pale(&full), pale(&plain));
+        let letters = |map: &Pixmap| map.pixels()[..1520 * 64].iter().filter(|p| p.red() < 60 && p.blue() < 60).count();
+        assert!(letters(&full) > 100 && letters(&plain) == 0, "{} {}", letters(&full), letters(&plain));
+    }
+}
