@@ -5,6 +5,14 @@
 //! cargo run --release --example depth_sweep
 //! cargo run --release --example depth_sweep -- --scheme gpt2 --scheme torch-default --measure-up-to 24
 //! ```
+//!
+//! The picture of docs/theory.md, with the std that keeps d * std^2 as it is in GPT-2 small:
+//!
+//! ```sh
+//! cargo run --release --example depth_sweep -- --seeds 4 --out docs/theory-depth.svg --scheme '1/√(2N)={"scheme": "gpt2", "std": 0.049}' \
+//!   --scheme '1/√(2(l+1))={"scheme": "gpt2", "std": 0.049, "depth": {"rule": "per_layer"}}' --scheme 'unscaled={"scheme": "gpt2", "std": 0.049, "depth": {"rule": "none"}}' \
+//!   --scheme 'zero residual={"scheme": "modified", "base": {"scheme": "gpt2", "std": 0.049}, "zero_residual": true}'
+//! ```
 
 mod common;
 

@@ -33,8 +33,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut starts = Vec::new();
     let ends = DEPTHS.map(|layers| layers as f64);
-    let mut over_depth =
-        Chart::new("At its end, over depth").x("layers N").y("at the end of the model").log_x().log_y().x_ticks(ends);
+    let mut over_depth = Chart::new("At its end, over depth")
+        .x("layers N")
+        .y("second moment of the stream after 2N additions")
+        .log_x()
+        .log_y()
+        .x_ticks(ends);
     for (name, scheme) in &schemes {
         let predicted = predict(&config, scheme)?;
         let measured = (0..SEEDS).map(|seed| {

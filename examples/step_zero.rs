@@ -6,6 +6,14 @@
 //! cargo run --release --example step_zero -- --model llama --scheme llama --gradients
 //! cargo run --release --example step_zero -- --scheme gpt2 --against gpt2-released --against zero-residual --out target/pictures
 //! ```
+//!
+//! The pictures of docs/theory.md have the std that keeps d * std^2, and so every branch, as it is in GPT-2 small:
+//!
+//! ```sh
+//! cargo run --release --example step_zero -- --seeds 3 --gradients --out docs --prefix theory- --pictures stream,gradient,rho \
+//!   --scheme 'scaled={"scheme": "gpt2", "std": 0.0346}' --against 'unscaled={"scheme": "gpt2", "std": 0.0346, "depth": {"rule": "none"}}' \
+//!   --against 'zero residual={"scheme": "modified", "base": {"scheme": "gpt2", "std": 0.0346}, "zero_residual": true}'
+//! ```
 
 mod common;
 
@@ -64,6 +72,12 @@ struct Args {
     /// The folder that the pictures are written to [default: step_zero in the target directory]
     #[arg(long)]
     out: Option<PathBuf>,
+    /// What the names of the pictures begin with
+    #[arg(long, default_value = "")]
+    prefix: String,
+    /// Which pictures to draw [default: all]
+    #[arg(long, value_delimiter = ',', value_parser = ["stream", "branches", "gradient", "rho", "logits"])]
+    pictures: Vec<String>,
     /// Write PNG instead of SVG
     #[arg(long)]
     png: bool,
@@ -164,11 +178,12 @@ impl Args {
             ("stream", plot::stream(&curves)),
             ("branches", plot::branches(&curves)),
             ("gradient", gradients),
-            ("correlation", plot::correlation(&curves)),
+            ("rho", plot::correlation(&curves)),
             ("logits", starts[0].logits.chart(&starts[0].predicted)),
         ];
-        for (name, chart) in charts {
-            let path = folder.join(name).with_extension(if self.png { "png" } else { "svg" });
+        let wanted = |name: &str| self.pictures.is_empty() || self.pictures.iter().any(|picture| picture == name);
+        for (name, chart) in charts.into_iter().filter(|(name, _)| wanted(name)) {
+            let path = folder.join(format!("{}{name}.{}", self.prefix, if self.png { "png" } else { "svg" }));
             match chart.and_then(|chart| Picture::of(chart).save(&path)) {
                 Ok(()) => eprintln!("{}", path.display()),
                 Err(error) => eprintln!("{name} is not drawn: {error}"),

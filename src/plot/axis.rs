@@ -47,6 +47,8 @@ impl Axis {
         // Halves, because the difference of the largest numbers overflows.
         let half = if high > low { high / 2.0 - low / 2.0 } else { (low.abs() / 4.0).max(0.5) };
         let (low, high) = if high > low { (low, high) } else { (low - half, high + half) };
+        let held = |value: f64| value.clamp(-f64::MAX, f64::MAX);
+        let (low, high) = (held(low), held(high));
         let ends = |step: f64| ((low / step).floor(), (high / step).ceil());
         let count = |step: f64| ends(step).1 - ends(step).0 + if snug { -1.0 } else { 1.0 };
         let mut step = nice(half / TICKS as f64 * 2.0);
@@ -54,16 +56,18 @@ impl Axis {
             step = nice(step * 1.5);
         }
         let (first, last) = ends(step);
-        let (low, high) = if snug { (low, high) } else { (first * step, last * step) };
-        let ticks = multiples(first, last, step).filter(|tick| (low..=high).contains(tick)).collect();
+        let (low, high) = if snug { (low, high) } else { (held(first * step), held(last * step)) };
+        let mut ticks: Vec<f64> = multiples(first, last, step).filter(|tick| (low..=high).contains(tick)).collect();
+        ticks.dedup();
         Self { scale: Scale::Linear, low, high, floor: false, ticks }
     }
 
     fn log(low: f64, high: f64, floor: bool, snug: bool) -> Self {
         let room = if snug { 0.0 } else { 0.04 * (high.log10() - low.log10()).max(0.5) };
-        let widen = |value: f64, by: f64| pow10((value.log10() + by).clamp(-323.0, 308.25));
+        let widen = |value: f64, by: f64| pow10((value.log10() + by).clamp(-307.0, 308.25));
         let (low, high) = if high > low && snug { (low, high) } else { (widen(low, -room), widen(high, room)) };
         let (low, high) = if high > low { (low, high) } else { (widen(low, -0.2), widen(high, 0.2)) };
+        let (low, high) = (low.max(f64::MIN_POSITIVE), high.max(2.0 * f64::MIN_POSITIVE));
         let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
         let inside = |tick: &f64| (low..=high).contains(tick);
         let multiples_of = |factors: &'static [f64], every: usize| {
@@ -118,6 +122,7 @@ impl Axis {
             Scale::Linear => (value / 2.0 - self.low / 2.0) / (self.high / 2.0 - self.low / 2.0),
             Scale::Log if value <= 0.0 => 0.0,
             Scale::Log => {
+                let value = value.max(f64::MIN_POSITIVE);
                 let floor = if self.floor { FLOOR } else { 0.0 };
                 let place = (value.ln() - self.low.ln()) / (self.high.ln() - self.low.ln());
                 floor + (1.0 - floor) * place
@@ -174,7 +179,7 @@ fn decimals(value: f64) -> usize {
 
 /// `10^x`, for whole x to the last bit.
 fn pow10(x: f64) -> f64 {
-    if x.fract() == 0.0 { 10f64.powi(x as i32) } else { 10f64.powf(x) }
+    if x.fract() == 0.0 { format!("1e{x}").parse().unwrap_or(f64::MIN_POSITIVE) } else { 10f64.powf(x) }
 }
 
 #[cfg(test)]
@@ -215,7 +220,8 @@ mod tests {
             vec![0.0],
             vec![5.0, 5.0],
             vec![f64::MIN_POSITIVE, f64::MAX],
-            vec![5e-324, 1e-323],
+            vec![f64::MIN_POSITIVE],
+            vec![f64::MAX],
             vec![1e300, f64::MAX],
             vec![1.0, 1.0 + f64::EPSILON],
             vec![1e15, 1e15 + 0.125],
@@ -225,6 +231,7 @@ mod tests {
             for values in &ranges {
                 for snug in [false, true] {
                     let axis = Axis::around(scale, values.iter().copied(), snug);
+                    assert!(axis.ticks().iter().all(|tick| !axis.text(*tick).contains("inf")), "{axis:?}");
                     assert!(axis.ticks().len() <= 4 * TICKS, "{values:?} {axis:?}");
                     for value in values {
                         let place = axis.place(*value);
@@ -233,6 +240,8 @@ mod tests {
                 }
             }
         }
+        // Below the smallest normal number all is the same.
+        assert!(around(Scale::Log, &[5e-324, 1e-323]).place(5e-324).is_finite());
         let all = around(Scale::Linear, &[-f64::MAX, f64::MAX]);
         assert_eq!((all.place(-f64::MAX), all.place(f64::MAX)), (0.0, 1.0));
     }

@@ -13,6 +13,8 @@ use crate::Error;
 
 /// The widest share of a chart that names may take.
 const NAMES: f64 = 0.36;
+/// The room that the text of a mark needs.
+const WORDS: f64 = 90.0;
 /// Least distance between two names, in lines.
 const APART: f64 = 1.15;
 
@@ -142,10 +144,10 @@ impl<DB: DrawingBackend> Frame<'_, DB> {
             for [from, to] in dashes(&[(x, self.bottom), (x, self.top)]) {
                 pen.line([from, to], style::HAIR * 1.5, &style::INK)?;
             }
-            // On the side that has more room.
-            let (side, room, gap) = match x - self.left > self.right - x {
-                true => (HPos::Right, x - self.left, -6.0),
-                false => (HPos::Left, self.right - x, 6.0),
+            // To the right, unless there is no room for words.
+            let (side, room, gap) = match self.right - x > WORDS {
+                true => (HPos::Left, self.right - x, 6.0),
+                false => (HPos::Right, x - self.left, -6.0),
             };
             let top = self.top + 8.0 + f64::from(i) * 2.5 * style::leading(style::LABEL);
             for (j, line) in (0..).zip(font::wrap(&mark.text, style::LABEL, room - 8.0)) {
@@ -244,8 +246,10 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
 
     /// A line of text, vertically centred on `y`.
     fn text(&self, text: &str, (x, y): (f64, f64), size: f64, color: &RGBColor, side: HPos) -> Result<()> {
-        // plotters' sizes are 1.24 times those of the font.
-        let style = ("sans-serif", size * FINE * 1.24).into_font().color(color).pos(Pos::new(side, VPos::Center));
+        // plotters' sizes are 1.24 times those of the font; the neighbours of a product may divide back better.
+        let [font, scaled] = [size * FINE, size * FINE * 1.24];
+        let exact = [scaled, scaled.next_down(), scaled.next_up()].into_iter().find(|size| size / 1.24 == font);
+        let style = ("sans-serif", exact.unwrap_or(scaled)).into_font().color(color).pos(Pos::new(side, VPos::Center));
         self.canvas.draw(&Text::new(text.to_string(), (fine(x), fine(y)), style)).map_err(drawing)
     }
 }
