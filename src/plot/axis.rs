@@ -56,7 +56,7 @@ impl Axis {
             step = nice(step * 1.5);
         }
         let (first, last) = ends(step);
-        let (low, high) = if snug { (low, high) } else { (held(first * step), held(last * step)) };
+        let (low, high) = if snug { (low, high) } else { (held(first * step).min(low), held(last * step).max(high)) };
         let mut ticks: Vec<f64> = multiples(first, last, step).filter(|tick| (low..=high).contains(tick)).collect();
         ticks.dedup();
         Self { scale: Scale::Linear, low, high, floor: false, ticks }
@@ -73,14 +73,12 @@ impl Axis {
         let multiples_of = |factors: &'static [f64], every: usize| {
             (first..=last).step_by(every).flat_map(move |k| factors.iter().map(move |f| f * pow10(f64::from(k))))
         };
-        let decades = (last - first).unsigned_abs() as usize;
-        let mut ticks: Vec<f64> = match decades {
-            0..=2 => multiples_of(&[1.0, 2.0, 5.0], 1).filter(inside).collect(),
-            _ => multiples_of(&[1.0], decades.div_ceil(TICKS)).filter(inside).collect(),
+        let span = high.log10() - low.log10();
+        let mut ticks: Vec<f64> = match span {
+            ..0.7 => Self::linear(low, high, true).ticks.into_iter().filter(|tick| *tick > 0.0).collect(),
+            ..2.2 => multiples_of(&[1.0, 2.0, 5.0], 1).filter(inside).collect(),
+            _ => multiples_of(&[1.0], (span / TICKS as f64).ceil() as usize).filter(inside).collect(),
         };
-        if ticks.len() < 3 {
-            ticks = Self::linear(low, high, true).ticks.into_iter().filter(|tick| *tick > 0.0).collect();
-        }
         if floor {
             ticks.insert(0, 0.0);
         }

@@ -36,7 +36,7 @@ fn sparkline(values: &[f64]) -> String {
     let shown = || logs.iter().flatten().copied();
     let low = shown().fold(f64::INFINITY, f64::min);
     let span = (shown().fold(f64::NEG_INFINITY, f64::max) - low).max(LEAST);
-    let block = |log: f64| BLOCKS[((log - low) / span * 8.0).min(7.0) as usize];
+    let block = |log: f64| BLOCKS[((log - low) / span * 8.0 + 1e-9).min(7.0) as usize];
     logs.iter().map(|log| log.map_or(' ', block)).collect()
 }
 
