@@ -63,11 +63,16 @@ impl Axis {
     }
 
     fn log(low: f64, high: f64, floor: bool, snug: bool) -> Self {
-        let room = if snug { 0.0 } else { 0.04 * (high.log10() - low.log10()).max(0.5) };
-        let widen = |value: f64, by: f64| pow10((value.log10() + by).clamp(-307.0, 308.25));
-        let (low, high) = if high > low && snug { (low, high) } else { (widen(low, -room), widen(high, room)) };
-        let (low, high) = if high > low { (low, high) } else { (widen(low, -0.2), widen(high, 0.2)) };
-        let (low, high) = (low.max(f64::MIN_POSITIVE), high.max(2.0 * f64::MIN_POSITIVE));
+        let beyond = |low: f64, high: f64, by: f64| {
+            (low.min(pow10(low.log10() - by)).max(f64::MIN_POSITIVE), high.max(pow10(high.log10() + by)).min(f64::MAX))
+        };
+        let (low, high) = match high > low {
+            true if snug => (low.max(f64::MIN_POSITIVE), high),
+            true => beyond(low, high, 0.04 * (high.log10() - low.log10()).max(0.5)),
+            false => beyond(low, high, 0.2),
+        };
+        // Below the smallest normal number all is the same.
+        let high = if high > low { high } else { 4.0 * low };
         let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
         let inside = |tick: &f64| (low..=high).contains(tick);
         let multiples_of = |factors: &'static [f64], every: usize| {
@@ -238,7 +243,6 @@ mod tests {
                 }
             }
         }
-        // Below the smallest normal number all is the same.
         assert!(around(Scale::Log, &[5e-324, 1e-323]).place(5e-324).is_finite());
         let all = around(Scale::Linear, &[-f64::MAX, f64::MAX]);
         assert_eq!((all.place(-f64::MAX), all.place(f64::MAX)), (0.0, 1.0));
