@@ -36,6 +36,8 @@ pub enum ErrorKind {
     Audit,
     /// A file that cannot be read or written, or that is not what it should be.
     File,
+    /// A picture that cannot be drawn or written.
+    Picture,
 }
 
 /// The error of every fallible function of this crate.

@@ -63,6 +63,7 @@
 //! | [`Shard`], [`Blueprint`], [`HuggingFace`] | any block of any parameter; trees without tensors, for models that fit nowhere |
 //! | [`mod@checkpoint`] | streams of initialized values to safetensors and burnpack files (feature `checkpoint`) |
 //! | [`Growth`] | more rows for trained tables |
+//! | `plot` | the same as pictures, with the feature of that name |
 //! | [`mod@reference`] | a decoder-only Pre-Norm Transformer to try schemes on |
 //! | [`sample`] | addressable random numbers: a value is a function of seed, path and index |
 //!
@@ -84,6 +85,8 @@ mod initializer;
 mod lock;
 mod param;
 mod plan;
+#[cfg(feature = "plot")]
+pub mod plot;
 pub mod reference;
 mod role;
 mod rule;

@@ -30,6 +30,7 @@ mod predict;
 mod probe;
 mod report;
 mod seeds;
+mod sparkline;
 
 use serde::{Deserialize, Serialize};
 
