@@ -3,7 +3,7 @@
 //!
 //! ```sh
 //! cargo run --release --example step_zero -- --scheme gpt2 --layers 12 --width 768 --seeds 3
-//! cargo run --release --example step_zero -- --model llama --scheme llama --gradients
+//! cargo run --release --example step_zero -- --model llama --scheme hf-llama --gradients
 //! cargo run --release --example step_zero -- --scheme gpt2 --against gpt2-released --against zero-residual --out target/pictures
 //! ```
 //!
