@@ -119,7 +119,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     } else if args.csv {
         print!("{}", measured.beside(predicted).to_csv());
     } else {
-        println!("{measured}\n{}\n\n{}", measured.sparkline(), measured.beside(predicted));
+        println!("{measured}\n\n{}", measured.beside(predicted));
     }
     args.draw(&starts)
 }
