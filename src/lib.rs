@@ -58,6 +58,7 @@
 //! | [`Initializer`], [`from_fn`], [`Depth`] | your own schemes, and composition: `.or`, `.with`, `.only`, `.depth_scaled` |
 //! | [`ParamSpec`], [`Role`], [`Init`], [`Rule`] | what is known about a parameter, and what it starts as, as data |
 //! | [`Plan`] | the scheme met with the tree: dry run, report, record, replay |
+//! | [`parametrization`] | muP and its kin on any model: forward multipliers, base shapes, optimizer groups, coordinate check |
 //! | [`step_zero`] | loss, logits and residual stream of a fresh model, predicted and measured |
 //! | [`mod@reference`] | a decoder-only Pre-Norm Transformer to try schemes on |
 //! | [`sample`] | addressable random numbers: a value is a function of seed, path and index |
@@ -73,6 +74,7 @@ mod error;
 mod initializer;
 mod lock;
 mod param;
+pub mod parametrization;
 mod plan;
 pub mod reference;
 mod role;

@@ -49,7 +49,8 @@ pub enum DeepNetBase {
 /// it draws is PyTorch's default ([`torchscale_deepnorm`](Self::torchscale_deepnorm), [`torchscale_subln`](Self::torchscale_subln)).
 ///
 /// DeepNorm's skip is multiplied by `alpha = (2N)^1/4` before the norm. As a norm does not see a common factor, `LN(alpha x + F(x))` is
-/// `LN(x + F(x) / alpha)` up to the norm's epsilon: [`Rule::forward`] of what writes into the stream is `1/alpha`, and the plan warns until the model does it.
+/// `LN(x + F(x) / alpha)` up to the norm's epsilon: [`Rule::forward`] of what writes into the stream, and of its bias, is `1/alpha`. That is right in
+/// a Post-Norm model, which a tree does not show: the plan warns.
 ///
 /// Not here: an encoder with a decoder, whose factors need both depths (`0.87 (N^4 M)^-1/16` for the encoder, where torchscale has the inverse,
 /// 1.15); compose it with [`only`](Initializer::only) and a factor of your own.
@@ -125,17 +126,17 @@ impl Initializer for DeepNet {
     fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
         let Some(rule) = self.base(param)? else { return Ok(None) };
         let role = param.weight_role().unwrap_or(param.role());
-        if !SCALED.contains(&role) || rule.init == Init::Zeros {
+        if !SCALED.contains(&role) {
             return Ok(Some(rule));
         }
         let stack = param.stack()?;
         let mut rule = match self.factor(stack) {
-            Some(factor) => rule.scaled(factor),
-            None => rule,
+            Some(factor) if rule.init != Init::Zeros => rule.scaled(factor),
+            _ => rule,
         };
         if role.writes() && self.norm == DeepNetNorm::DeepNorm {
             rule.forward = (2.0 * stack.layers as f64).powf(-0.25);
-            rule.needs = Some("DeepNorm normalises alpha x + F(x) with alpha = (2N)^1/4, or x + F(x)/alpha".into());
+            rule.needs = Some("DeepNorm is for Post-Norm, LN(x + F(x)): the multiplier makes it LN(x + F(x)/alpha)".into());
         }
         if role.writes() && self.norm == DeepNetNorm::SubLn {
             rule.needs = Some("SubLN has one more norm before each output projection".into());

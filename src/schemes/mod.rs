@@ -9,6 +9,7 @@ mod llama;
 mod megatron;
 mod modern_bert;
 mod modified;
+mod mup;
 mod ngpt;
 mod olmo;
 mod parts;
@@ -16,6 +17,7 @@ mod plain_normal;
 mod small_init;
 mod speedrun;
 mod t5;
+mod u_mup;
 mod variance_scaling;
 mod vit;
 
@@ -28,14 +30,18 @@ pub use llama::Llama;
 pub use megatron::Megatron;
 pub use modern_bert::ModernBert;
 pub use modified::Modified;
+pub use mup::{Mup, MupEpsilon, MupOptimizer};
 pub use ngpt::NGpt;
 pub use olmo::{Olmo, OlmoMethod};
 pub use plain_normal::PlainNormal;
 pub use small_init::SmallInit;
 pub use speedrun::Speedrun;
 pub use t5::T5;
+pub use u_mup::UMup;
 pub use variance_scaling::{FanScaled, Kaiming, LeCun, Xavier};
 pub use vit::{Vit, VitMode};
+
+pub(crate) use parts::width;
 
 use std::{fmt, str::FromStr};
 
@@ -136,6 +142,8 @@ registry! {
         TorchDefault(TorchDefault) = "torch-default",
         BurnDefault(BurnDefault) = "burn-default",
         FanScaled(FanScaled) = "fan-scaled",
+        Mup(Mup) = "mup",
+        UMup(UMup) = "u-mup",
     }
     names {
         "gpt2" => Gpt2::new(), "GPT-2 as in the paper, nanoGPT and Hugging Face";
@@ -189,6 +197,13 @@ registry! {
         "layerscale" => Modified::layer_scale(), "0.02 everywhere, channel scales of branches 1e-5";
         "zero-residual" => Modified::zero_residual(), "0.02, what writes into the residual stream 0";
         "llm-foundry" => Modified::llm_foundry(), "llm-foundry's default: Kaiming normal, 1/sqrt(2N)";
+        "mup" => Mup::new(), "muP for Adam over GPT-2's start, base 256";
+        "mup-sgd" => Mup::sgd(), "muP for SGD over GPT-2's start, base 256";
+        "mup-megatron" => Mup::megatron(), "Megatron-LM with muP's widths, base 256";
+        "mup-cerebras" => Mup::cerebras(), "Cerebras-GPT: 0.08 cut at 2 sigma, muP's widths, tables times 10, base 256";
+        "depth-mup" => Mup::depth(), "depth-muP: muP, and branches times (N/N0)^-1/2, base 256 x 2";
+        "complete-p" => Mup::complete_p(), "CompleteP: muP, and branches times N0/N, base 256 x 2";
+        "u-mup" => UMup::new(), "u-muP: N(0, 1), and multipliers for the rest";
         "torch-default" => TorchDefault::new(), "PyTorch's defaults";
         "torch-transformer" => TorchDefault::transformer(), "PyTorch's defaults with nn.MultiheadAttention";
         "burn-default" => BurnDefault::new(), "burn's defaults";

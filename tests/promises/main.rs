@@ -8,6 +8,7 @@ mod depth;
 mod errors;
 mod fans;
 mod known_trees;
+mod parametrization;
 mod residual;
 mod schemes;
 mod values;

@@ -2,7 +2,7 @@
 
 mod complete;
 mod formulas;
-mod goldens;
+pub mod goldens;
 mod pinned;
 mod primitives;
-mod tree;
+pub mod tree;
