@@ -113,4 +113,7 @@ mod guides {
     mod your_own {}
     #[doc = include_str!("../docs/reproducibility.md")]
     mod reproducibility {}
+    #[cfg(feature = "optim")]
+    #[doc = include_str!("../docs/parametrizations.md")]
+    mod parametrizations {}
 }

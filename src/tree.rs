@@ -239,7 +239,9 @@ impl Survey {
                 }
                 (Some(wanted), Some(Attached::Other(name))) => {
                     return conflict(
-                        format!("the scheme multiplies it by {wanted}, and burn's one place for that is taken by {name}"),
+                        format!(
+                            "the scheme multiplies it by {wanted}, and burn's one place for that is taken by {name}"
+                        ),
                         "attach first and materialize, then add the adapter",
                     );
                 }

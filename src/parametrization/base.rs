@@ -103,10 +103,7 @@ impl Growth {
             (true, false) => Err(param.error(
                 ErrorKind::Growth,
                 format!("its inputs grow from {} to {} and its {} outputs do not", from.fan_in, to.fan_in, to.fan_out),
-                format!(
-                    "let both grow, or say that it is a head: .role(\"{}\", Role::OutputHead)",
-                    param.path()
-                ),
+                format!("let both grow, or say that it is a head: .role(\"{}\", Role::OutputHead)", param.path()),
             )),
         }
     }
@@ -176,7 +173,11 @@ impl From<BaseSize> for Base {
 }
 
 fn in_base(error: Error, base: &ParamSpec) -> Error {
-    base.error(error.kind(), "the base model does not show the number of its heads", "state it in the Setup of the base model: .heads(\"**\", 4)")
+    base.error(
+        error.kind(),
+        "the base model does not show the number of its heads",
+        "state it in the Setup of the base model: .heads(\"**\", 4)",
+    )
 }
 
 /// Width of a query head: the columns of the query over the number of heads.
@@ -281,6 +282,10 @@ impl BaseSize {
                 base.block = base.block.map(|block| shrunk(block, &shrink));
             }
             _ => {}
+        }
+        if [Some(param.role()), param.weight_role()].contains(&Some(Role::Query)) {
+            let columns = base.block.map_or(base.shape.last().copied().unwrap_or(0), |block| block.len);
+            base.heads = base.heads.map(|_| (columns / self.head_width).max(1));
         }
         base.stack = base.stack.map(|stack| Stack {
             layers: self.layers,
@@ -396,11 +401,14 @@ impl BaseShapes {
 
     fn spec(&self, param: &ParamSpec) -> Result<&ParamSpec, Error> {
         let blocks = self.parameters.get(param.path()).map_or(&[][..], Vec::as_slice);
-        let pair = blocks.iter().find(|pair| pair.model.block() == param.block() && pair.model.shape() == param.shape());
+        let pair =
+            blocks.iter().find(|pair| pair.model.block() == param.block() && pair.model.shape() == param.shape());
         let error = |found: String| param.error(ErrorKind::Growth, found, "make the base shapes anew for this model");
         match (pair, blocks.first()) {
             (Some(pair), _) => Ok(&pair.base),
-            (None, Some(other)) => Err(error(format!("the base shapes were made for the shape {:?}", other.model.shape()))),
+            (None, Some(other)) => {
+                Err(error(format!("the base shapes were made for the shape {:?}", other.model.shape())))
+            }
             (None, None) => Err(error("the base shapes have no such parameter".into())),
         }
     }
@@ -415,7 +423,8 @@ impl fmt::Display for BaseShapes {
             if let Some(block) = model.block() {
                 path += &format!("[{}..{}]", block.start, block.start + block.len);
             }
-            let growth = Growth::between(base, model).map_or_else(|error| error.to_string(), |growth| growth.to_string());
+            let growth =
+                Growth::between(base, model).map_or_else(|error| error.to_string(), |growth| growth.to_string());
             let row = [path, shape(base), shape(model), growth];
             if !rows.contains(&row) {
                 rows.push(row);

@@ -240,14 +240,17 @@ impl CoordinateCheck {
                 (_, Some(s)) if s.abs() <= TOLERANCE => {
                     format!("the first logits go by {axis}^{s:.2}: they keep their size")
                 }
-                (_, Some(s)) if s > 0.0 => format!("the first logits go by {axis}^{s:.2}: they grow before any training"),
+                (_, Some(s)) if s > 0.0 => {
+                    format!("the first logits go by {axis}^{s:.2}: they grow before any training")
+                }
                 (_, Some(s)) => format!("the first logits go by {axis}^{s:.2}: they vanish"),
             });
         }
         let trained = slopes.iter().filter(|slope| slope.step == self.steps && !self.may_shrink(slope));
         let mut outside: Vec<(&Slope, f64)> =
             trained.filter_map(|slope| slope.slope.map(|s| (slope, s))).filter(|(_, s)| s.abs() > TOLERANCE).collect();
-        outside.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
+        // What grows is the graver fault.
+        outside.sort_by(|a, b| (b.1 > 0.0).cmp(&(a.1 > 0.0)).then(b.1.abs().total_cmp(&a.1.abs())));
         let steps = self.steps;
         match outside.first() {
             None => findings.push(format!("after {steps} steps everything keeps its size within {axis}^{TOLERANCE}")),
@@ -341,15 +344,23 @@ mod tests {
         let findings = |axis, exponent, site| check(axis, exponent, site).findings();
         assert_eq!(
             findings(Axis::Width, 0.5, Site::FinalNorm),
-            ["after 1 steps final_norm goes by width^0.50 and grows: the learning rate that is right here is too high for a wider model"]
+            [
+                "after 1 steps final_norm goes by width^0.50 and grows: the learning rate that is right here is too high for a wider model"
+            ]
         );
-        assert_eq!(findings(Axis::Width, 0.05, Site::ResidMid), ["after 1 steps everything keeps its size within width^0.1"]);
+        assert_eq!(
+            findings(Axis::Width, 0.05, Site::ResidMid),
+            ["after 1 steps everything keeps its size within width^0.1"]
+        );
         assert_eq!(
             findings(Axis::Width, -0.5, Site::Logits)[0],
             "the first logits go by width^-0.50: right under muP, whose head is divided by the width"
         );
         // A branch of a deeper model may be smaller, but not larger.
-        assert_eq!(findings(Axis::Depth, -1.0, Site::MlpOut), ["after 1 steps everything keeps its size within depth^0.1"]);
+        assert_eq!(
+            findings(Axis::Depth, -1.0, Site::MlpOut),
+            ["after 1 steps everything keeps its size within depth^0.1"]
+        );
         assert!(findings(Axis::Depth, 0.5, Site::MlpOut)[0].contains("mlp_out goes by depth^0.50 and grows"));
     }
 }

@@ -83,11 +83,19 @@ impl TrainingGroups {
         }
         let paths = trained_paths(model);
         if let Some(path) = paths.iter().find(|path| !groups.contains_key(path.as_str())) {
-            return Err(error(path, "the parameter is in no group", "make the groups from a plan of this model as it is"));
+            return Err(error(
+                path,
+                "the parameter is in no group",
+                "make the groups from a plan of this model as it is",
+            ));
         }
         let paths: HashSet<&str> = paths.iter().map(String::as_str).collect();
         match groups.keys().find(|path| !paths.contains(*path)) {
-            Some(path) => Err(error(path, "a group names this parameter, and the model has it not", "make the groups from a plan of this model as it is")),
+            Some(path) => Err(error(
+                path,
+                "a group names this parameter, and the model has it not",
+                "make the groups from a plan of this model as it is",
+            )),
             None => Ok(()),
         }
     }

@@ -18,12 +18,12 @@ mod multiplier;
 #[cfg(feature = "optim")]
 mod optimizer;
 
+pub(crate) use base::head_width;
 pub use base::{Base, BaseShapes, BaseSize, Growth};
 #[cfg(feature = "optim")]
 pub use coordinate::{Axis, CoordinateCheck, Coordinates, Slope};
 pub use groups::{TrainingGroup, TrainingGroups};
 pub use multiplier::Multiplier;
-pub(crate) use base::head_width;
 pub(crate) use multiplier::{Attach, Attached};
 #[cfg(feature = "optim")]
 pub use optimizer::Scaled;

@@ -116,9 +116,8 @@ impl TrainingGroups {
         let mut groups = self.iter();
         let Some(first) = groups.next() else { return Err(empty()) };
         let scheduler = ModuleLrScheduler::new(make(first.learning_rate));
-        Ok(groups.fold(scheduler, |scheduler, group| {
-            scheduler.with_group(group.param_group(), make(group.learning_rate))
-        }))
+        Ok(groups
+            .fold(scheduler, |scheduler, group| scheduler.with_group(group.param_group(), make(group.learning_rate))))
     }
 }
 
@@ -127,7 +126,10 @@ fn empty() -> Error {
 }
 
 fn unreadable(error: serde_json::Error) -> Error {
-    Error::config(format!("the configuration of AdamW cannot be read: {error}"), "use the burn that this crate is built for")
+    Error::config(
+        format!("the configuration of AdamW cannot be read: {error}"),
+        "use the burn that this crate is built for",
+    )
 }
 
 impl Setup {

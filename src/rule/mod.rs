@@ -154,17 +154,12 @@ impl Rule {
     /// [`ErrorKind::InvalidValue`].
     pub fn check(&self) -> Result<(), Error> {
         self.init.check()?;
-        for (name, value) in self
-            .factors
-            .iter()
-            .map(|factor| (factor.because.as_str(), factor.value))
-            .chain([
-                ("forward multiplier", self.forward),
-                ("learning rate multiplier", self.learning_rate),
-                ("weight decay multiplier", self.weight_decay),
-                ("epsilon multiplier", self.epsilon),
-            ])
-        {
+        for (name, value) in self.factors.iter().map(|factor| (factor.because.as_str(), factor.value)).chain([
+            ("forward multiplier", self.forward),
+            ("learning rate multiplier", self.learning_rate),
+            ("weight decay multiplier", self.weight_decay),
+            ("epsilon multiplier", self.epsilon),
+        ]) {
             if !value.is_finite() {
                 return Err(Error::new(ErrorKind::InvalidValue, format!("{name} is {value}"), "use a finite number"));
             }

@@ -136,7 +136,8 @@ impl Initializer for DeepNet {
         };
         if role.writes() && self.norm == DeepNetNorm::DeepNorm {
             rule.forward = (2.0 * stack.layers as f64).powf(-0.25);
-            rule.needs = Some("DeepNorm is for Post-Norm, LN(x + F(x)): the multiplier makes it LN(x + F(x)/alpha)".into());
+            rule.needs =
+                Some("DeepNorm is for Post-Norm, LN(x + F(x)): the multiplier makes it LN(x + F(x)/alpha)".into());
         }
         if role.writes() && self.norm == DeepNetNorm::SubLn {
             rule.needs = Some("SubLN has one more norm before each output projection".into());

@@ -179,12 +179,7 @@ impl Mup {
         let family = Family::TruncatedNormal { bound: 2.0, compensated: false };
         let plain = PlainNormal { std: 0.08, family, padding_row: None };
         let start = Modified { depth: Depth::total(), ..Modified::of(plain) };
-        Self {
-            start: Box::new(start.into()),
-            embedding_multiplier: 10.0,
-            weight_decay: false,
-            ..Self::default()
-        }
+        Self { start: Box::new(start.into()), embedding_multiplier: 10.0, weight_decay: false, ..Self::default() }
     }
 
     /// With another start of the base model.

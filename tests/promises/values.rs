@@ -9,8 +9,8 @@ use burn::{
     tensor::{Device, Int, Tensor, bf16},
 };
 use burn_init::{
-    Depth, Dtype, ErrorKind, Fill, Gpt2, Init, Initializer as _, ModuleInit as _, Plan, Role, Scheme, Setup, TorchDefault, Xavier,
-    from_fn,
+    Depth, Dtype, ErrorKind, Fill, Gpt2, Init, Initializer as _, ModuleInit as _, Plan, Role, Scheme, Setup,
+    TorchDefault, Xavier, from_fn,
 };
 
 use crate::{

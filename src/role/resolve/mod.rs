@@ -387,7 +387,6 @@ impl<'a> Reader<'a> {
         }
         Ok(Some(Layout::InOut))
     }
-
 }
 
 /// A bias has the fans of its weight, and the blocks of a packed one.

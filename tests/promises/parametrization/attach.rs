@@ -2,13 +2,14 @@
 
 use burn::{
     module::{Lora, Module, ModuleVisitor, Param},
-    nn::{Linear, LinearConfig, LinearLayout, attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig}},
+    nn::{
+        Linear, LinearConfig, LinearLayout,
+        attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig},
+    },
     optim::{GradientsParams, SgdConfig},
     tensor::{Tensor, TensorData},
 };
-use burn_init::{
-    Init, Initializer, Layout, ModuleInit as _, Role, Rule, Setup, from_fn, parametrization::Multiplier,
-};
+use burn_init::{Init, Initializer, Layout, ModuleInit as _, Role, Rule, Setup, from_fn, parametrization::Multiplier};
 
 use crate::{
     support::{device, values},
@@ -87,12 +88,20 @@ fn a_branch_is_halved_exactly() {
     let restored = loaded.attach(&scheme).unwrap().attach(&scheme).unwrap();
     branch(&restored).assert_eq(&branch(&model), true);
 
+    // A plan from a file says it, too.
+    let file = serde_json::to_string(&model.plan(&scheme).unwrap()).unwrap();
+    let replayed: burn_init::Plan = serde_json::from_str(&file).unwrap();
+    let restored = attention(&device()).load_record(model.clone().into_record()).attach(&replayed).unwrap();
+    branch(&restored).assert_eq(&branch(&model), true);
+
     // Folding keeps what it computes and leaves no multiplier.
     let folded = model.clone().materialize();
     branch(&folded).assert_eq(&branch(&model), true);
     assert_eq!(attached(&folded), []);
     // It survives the ways of burn.
-    for kept in [model.valid(), model.clone().fork(&device()), model.clone().to_device(&device()), model.clone().freeze()] {
+    for kept in
+        [model.valid(), model.clone().fork(&device()), model.clone().to_device(&device()), model.clone().freeze()]
+    {
         assert_eq!(attached(&kept), attached(&model));
         branch(&kept).assert_eq(&branch(&model), true);
     }
@@ -155,9 +164,7 @@ fn blocks() {
 
     // Stored [out, in] the columns are rows.
     let layer = own::Linear::out_in(2, 6, false, &device);
-    let setup = Setup::new()
-        .packed("weight", [Role::Query, Role::Key, Role::Value])
-        .layout("weight", Layout::OutIn);
+    let setup = Setup::new().packed("weight", [Role::Query, Role::Key, Role::Value]).layout("weight", Layout::OutIn);
     let layer = setup.initialize(layer, &scheme, 1).unwrap();
     assert_eq!(factors(&layer.weight, base(&layer.weight)), [2., 2., 2., 2., 1., 1., 1., 1., 1., 1., 1., 1.]);
 

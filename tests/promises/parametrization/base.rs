@@ -70,7 +70,10 @@ fn what_may_not_grow() {
         "transformer.wte.weight [200, 32]: its rows go from 100 in the base model to 200; \
          only widths may differ: build the base model with the same vocabulary, context, experts and kernels"
     );
-    assert!(text(gpt(100, 32).base_shapes(&gpt(100, 16))).starts_with("transformer.wpe.weight [32, 32]: its rows go from 16"));
+    assert!(
+        text(gpt(100, 32).base_shapes(&gpt(100, 16)))
+            .starts_with("transformer.wpe.weight [32, 32]: its rows go from 16")
+    );
     let llama = |d, kv, vocab| Llama::new(2, d, kv, 2 * d, vocab, &device);
     assert_eq!(
         text(llama(64, 16, 50).base_shapes(&llama(32, 16, 50))),
@@ -81,11 +84,16 @@ fn what_may_not_grow() {
     let regression = |d| LinearConfig::new(d, 1).with_bias(false).init(&device);
     assert_eq!(regression(64).base_shapes(&regression(32)).unwrap_err().kind(), ErrorKind::Growth);
     let setup = Setup::new().role("weight", Role::OutputHead);
-    assert_eq!(setup.base_shapes(&regression(64), &regression(32)).unwrap().growth("weight"), Some(Growth::Output(2.0)));
+    assert_eq!(
+        setup.base_shapes(&regression(64), &regression(32)).unwrap().growth("weight"),
+        Some(Growth::Output(2.0))
+    );
 
     let (bias, none) = (LinearConfig::new(4, 4).init(&device), LinearConfig::new(4, 4).with_bias(false).init(&device));
     assert!(text(bias.base_shapes(&none)).starts_with("bias [4]: the base model has no such parameter"));
-    assert!(text(none.base_shapes(&bias)).starts_with("bias [4]: the base model has this parameter, and the model has not"));
+    assert!(
+        text(none.base_shapes(&bias)).starts_with("bias [4]: the base model has this parameter, and the model has not")
+    );
     let (matrix, table) = (nano(2, 32, &device), nano(2, 8, &device));
     let shapes = matrix.base_shapes(&table).unwrap();
     // Shapes of another model.
@@ -102,7 +110,8 @@ fn what_may_not_grow() {
 fn a_size_in_numbers() {
     let device = device();
     let setup = Setup::new().heads("**", 4);
-    let llama = |layers, d: usize, heads: u64| (Llama::new(layers, d, d, 2 * d, 50, &device), Setup::new().heads("**", heads));
+    let llama =
+        |layers, d: usize, heads: u64| (Llama::new(layers, d, d, 2 * d, 50, &device), Setup::new().heads("**", heads));
     let ((model, wide), (base, narrow)) = (llama(8, 64, 4), llama(2, 16, 2));
     let keep = from_fn(|_| Init::Keep);
     let shapes = BaseShapes::new(&wide.plan(&model, &keep).unwrap(), &narrow.plan(&base, &keep).unwrap()).unwrap();

@@ -97,15 +97,13 @@ fn complete_p_and_depth_mup() {
 #[test]
 fn u_mup() {
     for (residual, ratio) in [(1.0, 1.0), (0.7, 2.0)] {
-        let scheme =
-            UMup { residual, residual_attention_ratio: ratio, attention: 1.5, ..UMup::new().with_tied(true) };
+        let scheme = UMup { residual, residual_attention_ratio: ratio, attention: 1.5, ..UMup::new().with_tied(true) };
         let mlp = residual * (2.0 / (1.0 + ratio * ratio)).sqrt();
         let attention = ratio * mlp;
         let weights = move |i: usize| {
             let (attentions, mlps) = (i.div_ceil(2) as f64, (i / 2) as f64);
             let a: f64 = if i.is_multiple_of(2) { attention } else { mlp };
-            let tau_squared =
-                a * a / (LAYERS as f64 + attentions * attention * attention + mlps * mlp * mlp);
+            let tau_squared = a * a / (LAYERS as f64 + attentions * attention * attention + mlps * mlp * mlp);
             let skip = 1.0 / (1.0 + tau_squared).sqrt();
             (skip, tau_squared.sqrt() * skip)
         };

@@ -23,6 +23,7 @@ use crate::{
         tree::build,
     },
     support::{device, std},
+    trees::NanoGpt,
 };
 
 /// microsoft/mup's example: hidden matrices N(0, 1/d), tables N(0, 1), head and queries 0.
@@ -97,7 +98,8 @@ fn stds_of_the_tied_example() {
         let table = plan.get("token_embedding.weight").unwrap();
         assert!((table.std() - f64::from(m).sqrt()).abs() < 1e-12);
         assert_eq!((table.rule().forward, table.rule().learning_rate), (1.0, 1.0));
-        let wrong = std::panic::catch_unwind(|| held(&file, "mup_transformer_tied_m1", &Mup { tied_rescale: false, ..mup }));
+        let wrong =
+            std::panic::catch_unwind(|| held(&file, "mup_transformer_tied_m1", &Mup { tied_rescale: false, ..mup }));
         assert_eq!(wrong.is_err(), m == 2);
     }
 }
@@ -288,5 +290,62 @@ fn unit_scaling() {
     // A matrix of 128 x 128 normals has a mean square off by sqrt(2)/128.
     for (role, name) in [(Role::MlpIn, "linear"), (Role::OutputHead, "readout")] {
         assert!((output(role) / forward[name].as_f64().unwrap() - 1.0).abs() < 0.05, "{name}");
+    }
+}
+
+/// The optimizer groups of nanoGPT-mup's `configure_optimizers`, at m = 2 in width and m_L = 4 in depth.
+#[test]
+fn complete_p_groups() {
+    let device = device();
+    let setup = || Setup::new().heads("**", 4);
+    let (model, base) = (NanoGpt::new(8, 64, 50, 16, &device), NanoGpt::new(2, 32, 50, 16, &device));
+    let shapes = setup().base_shapes(&model, &base).unwrap();
+    for (mup, alpha) in [(Mup::complete_p(), 1.0f64), (Mup::depth(), 0.5)] {
+        let plan = setup().plan(&model, &mup.with_base(shapes.clone()).with_tied(true)).unwrap();
+        let branch = 4f64.powf(-alpha);
+        let rate = 4f64.powf(alpha - 1.0);
+        // path, std, forward, rate, decay, epsilon
+        for (path, std, forward, learning_rate, weight_decay, epsilon) in [
+            ("transformer.wte.weight", 0.02, 1.0, 1.0, 1.0, 0.5),
+            ("transformer.wpe.weight", 0.02, 1.0, 1.0, 1.0, 0.5),
+            ("transformer.h.3.ln_1.gamma", 0.0, 1.0, rate, 0.0, 0.5 * branch),
+            ("transformer.h.3.mlp.c_fc.weight", 0.02 / 2f64.sqrt(), 1.0, 0.5 * rate, 2.0, 0.5 * branch),
+            ("transformer.h.3.mlp.c_proj.weight", 0.02 / 2f64.sqrt(), branch, 0.5 * rate, 2.0, 0.5 * branch),
+            ("transformer.h.3.mlp.c_proj.bias", 0.0, branch, rate, 0.0, 0.5 * branch),
+            ("transformer.h.3.mlp.c_fc.bias", 0.0, 1.0, rate, 0.0, 0.5 * branch),
+            ("transformer.ln_f.gamma", 0.0, 0.5, 1.0, 0.0, 0.5),
+        ] {
+            let entry = plan.get(path).unwrap();
+            let rule = entry.rule();
+            let found = [entry.std(), rule.forward, rule.learning_rate, rule.weight_decay, rule.epsilon];
+            let expected = [std, forward, learning_rate, weight_decay, epsilon];
+            assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{path}: {found:?}, {expected:?}");
+        }
+    }
+}
+
+/// Megatron and Cerebras combine `1/sqrt(2N)` with muP's widths: four times the width of 256, 12 layers, heads of 64.
+#[test]
+fn with_the_depth_factor_of_gpt2() {
+    let model = crate::trees::Llama::new(12, 1024, 1024, 4096, 50, &device());
+    let setup = Setup::new().heads("**", 16);
+    for (mup, std, cut, table, epsilon) in [
+        (Mup::megatron(), 0.02, 1.0, (0.02, 1.0), 0.25),
+        (Mup::cerebras(), 0.08, 0.879_625_661, (0.08 * 0.879_625_661, 10.0), 1.0),
+    ] {
+        let plan = setup.plan(&model, &mup).unwrap();
+        let line = |path: &str| plan.get(path).unwrap();
+        let close = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-8, "{a} {b}");
+        close(line("model.layers.0.self_attn.q_proj.weight").std(), std * cut / 2.0);
+        close(line("model.layers.0.self_attn.o_proj.weight").std(), std * cut / 2.0 / 24f64.sqrt());
+        close(line("model.layers.0.mlp.down_proj.weight").std(), std * cut / 2.0 / 24f64.sqrt());
+        close(line("model.embed_tokens.weight").std(), table.0);
+        close(line("model.embed_tokens.weight").rule().forward, table.1);
+        close(line("lm_head.weight").rule().forward, 0.25);
+        close(line("model.layers.0.mlp.up_proj.weight").rule().learning_rate, 0.25);
+        close(line("model.layers.0.mlp.up_proj.weight").rule().weight_decay, 1.0);
+        close(line("model.layers.0.mlp.up_proj.weight").rule().epsilon, epsilon);
+        // Heads of 64 as in the base: nothing to correct.
+        close(line("model.layers.0.self_attn.q_proj.weight").rule().forward, 1.0);
     }
 }

@@ -102,7 +102,10 @@ fn each_group_moves_by_its_rate() {
             let rows = rows.iter().filter(|row| row[2].abs() > 1e-9 && !path.ends_with("c_attn.bias"));
             for [delta, value, gradient] in rows {
                 let expected = -RATE * rate * gradient.signum();
-                assert!((delta - expected).abs() < 1e-4 * RATE * rate + 1e-7 * value.abs(), "{path}: {delta} {expected}");
+                assert!(
+                    (delta - expected).abs() < 1e-4 * RATE * rate + 1e-7 * value.abs(),
+                    "{path}: {delta} {expected}"
+                );
             }
             rates.push((rate * 1e6).round() as u64);
         }
@@ -148,7 +151,10 @@ fn epsilon_has_its_multiplier() {
         assert!((rule.epsilon - if layered { 1.0 / 16.0 } else { 0.25 }).abs() < 1e-12, "{path}: {}", rule.epsilon);
         let largest = rows.into_iter().max_by(|a, b| a[2].abs().total_cmp(&b[2].abs())).unwrap();
         let expected = -RATE * rule.learning_rate * largest[2] / (1e4 * rule.epsilon);
-        assert!((largest[0] - expected).abs() <= 0.02 * expected.abs() + 1e-7 * largest[1].abs(), "{path}: {largest:?} {expected}");
+        assert!(
+            (largest[0] - expected).abs() <= 0.02 * expected.abs() + 1e-7 * largest[1].abs(),
+            "{path}: {largest:?} {expected}"
+        );
     }
 }
 
@@ -184,7 +190,11 @@ fn every_parameter_is_in_one_group() {
     let groups = setup().groups(&model, &plan).unwrap();
     let text = |groups: &TrainingGroups| groups.check(&model).unwrap_err().to_string();
     let without = TrainingGroups::new(groups.iter().skip(1).cloned());
-    assert!(text(&without).contains(": the parameter is in no group; make the groups from a plan of this model"), "{}", text(&without));
+    assert!(
+        text(&without).contains(": the parameter is in no group; make the groups from a plan of this model"),
+        "{}",
+        text(&without)
+    );
     let twice = TrainingGroup { paths: vec!["transformer.wte.weight".into()], ..groups.iter().next().unwrap().clone() };
     let twice = TrainingGroups::new(groups.iter().cloned().chain([twice]));
     assert_eq!(text(&twice), "transformer.wte.weight: the parameter is in two groups; leave it in one of them");
@@ -193,7 +203,10 @@ fn every_parameter_is_in_one_group() {
     let adapted = model.clone().apply_lora(Lora::new(2, 4.0));
     let error = setup().adamw(&adapted, &plan, &AdamWConfig::new()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Unmatched);
-    assert!(error.to_string().contains("lora.a [") && error.to_string().contains("the parameter is in no group"), "{error}");
+    assert!(
+        error.to_string().contains("lora.a [") && error.to_string().contains("the parameter is in no group"),
+        "{error}"
+    );
     // Blocks of one parameter cannot be trained differently.
     let split = from_fn(|param| Rule {
         learning_rate: if param.role() == Role::Query { 0.5 } else { 1.0 },

@@ -205,7 +205,9 @@ fn needs_are_warnings() {
     let warnings = |name: &str| setup.plan(&model, &name.parse::<Scheme>().unwrap()).unwrap().warnings().to_vec();
     assert_eq!(
         warnings("t5"),
-        ["model.embed_tokens.weight: if the head is tied to this table, divide the logits by sqrt(d), or say .with_tied(true)"]
+        [
+            "model.embed_tokens.weight: if the head is tied to this table, divide the logits by sqrt(d), or say .with_tied(true)"
+        ]
     );
     assert!(warnings("megatron").is_empty());
     let error = model.plan(&"t5".parse::<Scheme>().unwrap()).unwrap_err();
