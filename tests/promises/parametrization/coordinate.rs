@@ -32,7 +32,7 @@ fn widths(scheme: &Choose) -> CoordinateCheck {
     let device = device().autodiff();
     CoordinateCheck::new(Axis::Width, [64, 128, 256])
         .with_seeds([1, 2])
-        .with_learning_rate(0.01)
+        .with_learning_rate(0.001)
         .run(
             &batch(4, &device),
             |width, seed| {
@@ -48,7 +48,7 @@ fn widths(scheme: &Choose) -> CoordinateCheck {
 }
 
 fn start() -> Gpt2 {
-    Gpt2::new().with_std(1.0 / (BASE as f64).sqrt()).with_depth(Depth::none())
+    Gpt2::new().with_depth(Depth::none())
 }
 
 fn hidden(check: &CoordinateCheck) -> Vec<Slope> {
@@ -68,7 +68,7 @@ fn over_widths() {
         assert!(slope.slope.unwrap().abs() < 0.1, "{slope:?}");
     }
     // The standard start: the same model at the base width, the same rate for every width.
-    let standard = widths(&|_| Ok(Box::new(start().with_std(0.02))));
+    let standard = widths(&|_| Ok(Box::new(start())));
     println!("{standard}");
     for slope in hidden(&standard).iter().filter(|slope| matches!(slope.site, Site::ResidPost | Site::MlpOut)) {
         assert!(slope.slope.unwrap() > 0.3, "{slope:?}");
@@ -88,7 +88,7 @@ fn over_depths() {
     let config = |depth: u64| TransformerConfig::new(20, 12, BASE, depth as usize, 4).with_tied(false);
     let check = |mup: &dyn Fn(u64) -> Result<Scheme, Error>| {
         CoordinateCheck::new(Axis::Depth, [2, 4, 8, 16])
-            .with_learning_rate(0.02)
+            .with_learning_rate(0.005)
             .run(
                 &batch,
                 |depth, seed| {
@@ -104,7 +104,7 @@ fn over_depths() {
     };
     let shapes = |depth| config(depth).setup().base_shapes(&config(depth).build(&device)?, &config(2).build(&device)?);
     // Random branches fall with the depth, by L^-1/2; what is to keep its size is what they learn. So tables of 1, and branches below.
-    let start = || Modified { embedding_std: Some(1.0), ..Modified::of(start().with_std(0.1)) };
+    let start = || Modified { embedding_std: Some(1.0), ..Modified::of(start().with_std(0.05)) };
     let complete = check(&|depth| Ok(Mup::complete_p().with_base(shapes(depth)?).with_start(start()).into()));
     println!("{complete}");
     let stream = |check: &CoordinateCheck| {
