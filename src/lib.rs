@@ -64,6 +64,7 @@
 //! | [`mod@checkpoint`] | streams of initialized values to safetensors and burnpack files (feature `checkpoint`) |
 //! | [`Growth`] | more rows for trained tables |
 //! | `plot` | the same as pictures, with the feature of that name |
+//! | [`parametrization`] | muP and its kin on any model: forward multipliers, base shapes, optimizer groups, coordinate check |
 //! | [`mod@reference`] | a decoder-only Pre-Norm Transformer to try schemes on |
 //! | [`sample`] | addressable random numbers: a value is a function of seed, path and index |
 //!
@@ -84,6 +85,7 @@ mod hugging_face;
 mod initializer;
 mod lock;
 mod param;
+pub mod parametrization;
 mod plan;
 #[cfg(feature = "plot")]
 pub mod plot;
@@ -134,4 +136,7 @@ mod guides {
     mod audit {}
     #[doc = include_str!("../docs/checkpoints.md")]
     mod checkpoints {}
+    #[cfg(feature = "optim")]
+    #[doc = include_str!("../docs/parametrizations.md")]
+    mod parametrizations {}
 }

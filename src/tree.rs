@@ -4,8 +4,10 @@ mod ahead;
 
 use std::{any::Any, collections::HashMap};
 
+#[cfg(feature = "optim")]
+use burn::optim::{AdamWConfig, ModuleOptimizer};
 use burn::{
-    module::{Module, ModuleMapper, ModuleVisitor, Param, ParamGroup, ParamId},
+    module::{Module, ModuleMapper, ModuleVisitor, Param, ParamGroup, ParamId, Reparameterization as _},
     tensor::{DType, Tensor},
 };
 
@@ -14,6 +16,7 @@ use ahead::{Ahead, Task};
 use crate::{
     error::{Error, ErrorKind},
     initializer::Initializer,
+    parametrization::{Attach, Attached, BaseShapes, Multiplier},
     plan::{Entry, Plan},
     role::{Dtype, Leaf, Progress, Select, Setup, Site, Sites, resolve, unknown_roles},
     rule::{Family, Fan, Init, Law, VarianceScaling},
@@ -36,7 +39,8 @@ pub trait ModuleInit: Module + Sized {
     ///
     /// A value is a function of the seed, the path of the parameter and the position in it, and of nothing else: not of the backend, the
     /// number of threads, the order of fields or the other parameters. Lazy parameters are started without running burn's own draw. Ids, devices,
-    /// layouts and gradient settings stay as they are.
+    /// layouts and gradient settings stay as they are. Forward multipliers of the scheme are [attached](Self::attach); a model that has
+    /// them already is not multiplied twice.
     ///
     /// # Errors
     /// See [`plan`](Self::plan). All errors come before the first value is replaced.
@@ -58,6 +62,33 @@ pub trait ModuleInit: Module + Sized {
     /// See [`plan`](Self::plan), and where nothing is selected.
     fn initialize_only(self, select: impl Into<Select>, scheme: &dyn Initializer, seed: u64) -> Result<Self, Error> {
         Setup::new().initialize_only(self, select, scheme, seed)
+    }
+
+    /// Puts the forward multipliers of `scheme` on and leaves every value as it is: for weights that come from a checkpoint, which holds
+    /// what is stored and not what it is multiplied by. See [`Multiplier`](crate::parametrization::Multiplier).
+    ///
+    /// # Errors
+    /// See [`plan`](Self::plan), and where something else is attached already.
+    fn attach(self, scheme: &dyn Initializer) -> Result<Self, Error> {
+        Setup::new().attach(self, scheme)
+    }
+
+    /// Which dimensions of this model are wider than in `base`, a smaller one of the same family; neither is drawn.
+    ///
+    /// # Errors
+    /// See [`BaseShapes::new`].
+    fn base_shapes<B: Module>(&self, base: &B) -> Result<BaseShapes, Error> {
+        Setup::new().base_shapes(self, base)
+    }
+
+    /// burn's AdamW with the multipliers of `plan` on learning rate, weight decay and epsilon, parameter by parameter. Its steps take the
+    /// learning rate of the base model.
+    ///
+    /// # Errors
+    /// See [`Setup::groups`].
+    #[cfg(feature = "optim")]
+    fn adamw(&self, plan: &Plan, config: &AdamWConfig) -> Result<ModuleOptimizer, Error> {
+        Setup::new().adamw(self, plan, config)
     }
 }
 
@@ -123,6 +154,16 @@ impl Setup {
         }
     }
 
+    /// See [`ModuleInit::attach`].
+    ///
+    /// # Errors
+    /// See [`ModuleInit::attach`].
+    pub fn attach<M: Module>(&self, model: M, scheme: &dyn Initializer) -> Result<M, Error> {
+        let survey = Survey::of(&model, self)?;
+        let plan = survey.plan(&everything, scheme)?;
+        survey.attach(model, &plan)
+    }
+
     fn start<M: Module>(&self, model: M, scope: &Scope<'_>, scheme: &dyn Initializer, seed: u64) -> Result<M, Error> {
         let survey = Survey::of(&model, self)?;
         let plan = survey.plan(scope, scheme)?;
@@ -154,6 +195,8 @@ pub(crate) struct Survey {
     /// For each leaf, how its tensor is stored.
     storage: Vec<Storage>,
     pub(crate) sites: Sites,
+    /// By the index of the leaf.
+    attached: HashMap<usize, Attached>,
 }
 
 #[derive(Clone, Copy)]
@@ -168,7 +211,12 @@ impl Survey {
         let mut surveyor = Surveyor::default();
         model.visit(&mut surveyor);
         let sites = resolve(&surveyor.leaves, setup)?;
-        Ok(Self { leaves: surveyor.leaves, storage: surveyor.storage, sites })
+        Ok(Self { leaves: surveyor.leaves, storage: surveyor.storage, sites, attached: surveyor.attached })
+    }
+
+    /// The path of a site in the module itself, without prefix and alias.
+    pub(crate) fn path(&self, site: &Site) -> String {
+        self.leaves[site.leaf].segments.join(".")
     }
 
     fn plan(&self, scope: &Scope<'_>, scheme: &dyn Initializer) -> Result<Plan, Error> {
@@ -180,10 +228,57 @@ impl Survey {
             .unknown
             .iter()
             .filter(|one| scope(At::Unknown(&self.leaves[one.leaf], &one.path)) || (counts && one.in_stack));
-        match unknown_roles(unknown) {
-            Some(error) => Err(error),
-            None => Plan::make(&self.sites, &in_scope, scheme),
+        if let Some(error) = unknown_roles(unknown) {
+            return Err(error);
         }
+        let plan = Plan::make(&self.sites, &in_scope, scheme)?;
+        self.multipliers(&plan)?;
+        Ok(plan)
+    }
+
+    /// The multipliers that the plan asks for and that are not there yet, by the path in the module.
+    fn multipliers(&self, plan: &Plan) -> Result<HashMap<String, Multiplier>, Error> {
+        let mut missing = HashMap::new();
+        for site in &self.sites.known {
+            let entries = plan.blocks(site.specs[0].path());
+            let wanted = Multiplier::of(entries, site.transposed);
+            let conflict = |found: String, todo: &str| Err(site.specs[0].error(ErrorKind::Attached, found, todo));
+            match (wanted, self.attached.get(&site.leaf)) {
+                (Some(_), _) if site.quantized => {
+                    return conflict("it is quantised, and cannot be multiplied".into(), "attach before quantising");
+                }
+                (Some(wanted), None) => {
+                    missing.insert(self.path(site), wanted);
+                }
+                (Some(wanted), Some(Attached::Other(name))) => {
+                    return conflict(
+                        format!(
+                            "the scheme multiplies it by {wanted}, and burn's one place for that is taken by {name}"
+                        ),
+                        "attach first and materialize, then add the adapter",
+                    );
+                }
+                (Some(wanted), Some(Attached::Multiplier(there))) if wanted.to_string() != *there => {
+                    return conflict(
+                        format!("it is multiplied by {there}, and the scheme asks for {wanted}"),
+                        "build the model anew, or fold what is there with model.materialize()",
+                    );
+                }
+                (None, Some(Attached::Multiplier(there))) if !entries.is_empty() => {
+                    return conflict(
+                        format!("it is multiplied by {there}, and the scheme asks for no multiplier"),
+                        "build the model anew, or fold what is there with model.materialize()",
+                    );
+                }
+                _ => {}
+            }
+        }
+        Ok(missing)
+    }
+
+    fn attach<M: Module>(&self, model: M, plan: &Plan) -> Result<M, Error> {
+        let missing = self.multipliers(plan)?;
+        Ok(if missing.is_empty() { model } else { model.apply_reparameterization(Attach(missing)) })
     }
 
     fn write<M: Module>(&self, model: M, plan: &Plan, setup: &Setup, seed: u64) -> Result<M, Error> {
@@ -233,7 +328,7 @@ impl Survey {
             done: 0,
             total,
         };
-        Ok(model.map(&mut writer))
+        self.attach(model.map(&mut writer), plan)
     }
 }
 
@@ -243,10 +338,23 @@ struct Surveyor {
     containers: Vec<String>,
     leaves: Vec<Leaf>,
     storage: Vec<Storage>,
+    /// By the index of the leaf.
+    attached: HashMap<usize, Attached>,
 }
 
 impl ModuleVisitor for Surveyor {
     fn enter_module(&mut self, name: &str, container_type: &str) {
+        // burn visits a parameter first, and then what is attached to it.
+        let owner = self.leaves.len().saturating_sub(1);
+        match container_type {
+            "Reparameterization" if name != Multiplier::NAME => {
+                self.attached.insert(owner, Attached::Other(name.into()));
+            }
+            Multiplier::CONTAINER => {
+                self.attached.insert(owner, Attached::Multiplier(name.into()));
+            }
+            _ => {}
+        }
         self.segments.push(name.into());
         self.containers.push(container_type.into());
     }
