@@ -14,7 +14,7 @@ pub(crate) fn values<E: Element>(entries: &[Entry], seed: u64) -> Vec<E> {
     let mut out = E::zeros(shape.iter().product::<u64>() as usize);
     let columns = shape.last().map_or(1, |&d| d);
     if !out.is_empty() {
-        Drawer::new(entries, seed).fill(0..out.len() as u64 / columns, &[0..columns], &mut out);
+        Drawer::new(entries, seed).fill(0..out.len() as u64 / columns, std::slice::from_ref(&(0..columns)), &mut out);
     }
     out
 }
