@@ -30,10 +30,10 @@ struct Knobs {
     #[arg(long = "widths", default_values_t = [64, 128, 256, 512])]
     widths: Vec<usize>,
     /// Learning rates are 2^-e for e from this
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 5)]
     from: i32,
     /// to this
-    #[arg(long, default_value_t = 11)]
+    #[arg(long, default_value_t = 12)]
     to: i32,
     /// Steps of training for each run
     #[arg(long, default_value_t = 100)]
