@@ -302,7 +302,12 @@ fn picture(path: &Path, knobs: &Knobs, results: &Results) -> Result<(), Box<dyn 
                 .label(format!("width {width}"))
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
         }
-        chart.configure_series_labels().border_style(BLACK).background_style(WHITE).draw()?;
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperMiddle)
+            .border_style(BLACK)
+            .background_style(WHITE)
+            .draw()?;
     }
     canvas.present()?;
     Ok(())
