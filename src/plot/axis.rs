@@ -66,7 +66,7 @@ impl Axis {
         let beyond = |low: f64, high: f64, by: f64| {
             (low.min(pow10(low.log10() - by)).max(f64::MIN_POSITIVE), high.max(pow10(high.log10() + by)).min(f64::MAX))
         };
-        let (low, high) = match high > low {
+        let (low, high) = match high.ln() > low.ln() {
             true if snug => (low.max(f64::MIN_POSITIVE), high),
             true => beyond(low, high, 0.04 * (high.log10() - low.log10()).max(0.5)),
             false => beyond(low, high, 0.2),

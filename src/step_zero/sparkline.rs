@@ -19,7 +19,7 @@ impl StepZero {
     /// # fn main() -> Result<(), burn_init::Error> {
     /// let config = TransformerConfig::new(1000, 64, 128, 6, 4);
     /// let plan = config.build(&Device::flex())?.plan(&config.scheme)?;
-    /// assert_eq!(plan.predict(&config.architecture())?.sparkline(), "▁▁▂▃▄▄▅▅▆▆▆▆▇");
+    /// assert_eq!(plan.predict(&config.architecture())?.sparkline(), "▁▁▁▂▂▂▃▃▃▃▄▄▄");
     /// # Ok(()) }
     /// ```
     pub fn sparkline(&self) -> String {
