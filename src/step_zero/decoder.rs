@@ -59,6 +59,15 @@ impl Decoder {
                 "measure the model instead",
             ));
         }
+        for role in [Role::TokenEmbedding, Role::PositionEmbedding] {
+            if let Some(second) = plan.iter().filter(|entry| entry.spec().role() == role).nth(1) {
+                return Err(second.spec().error(
+                    ErrorKind::Config,
+                    format!("it is a second table with the role {role}"),
+                    "predict covers a decoder with one table of tokens and one of positions; correct the role, or measure the model",
+                ));
+            }
+        }
         let find = |role| plan.iter().find(|entry| entry.spec().role() == role);
         let token = find(Role::TokenEmbedding).ok_or_else(|| missing("token embedding", None))?;
         let &[_, d_model] = token.spec().shape() else { return Err(missing("token embedding", None)) };

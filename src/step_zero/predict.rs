@@ -50,6 +50,15 @@ pub fn predict(plan: &Plan, architecture: &Architecture) -> Result<StepZero, Err
             "use a vocabulary from 2 to the rows of the table",
         ));
     }
+    if let Some(table) = decoder.positions.as_ref().filter(|table| table.rows < architecture.length) {
+        return Err(Error::config(
+            format!(
+                "the sequences have {} tokens and the table {} has {} rows",
+                architecture.length, table.path, table.rows
+            ),
+            "use Architecture::with_length",
+        ));
+    }
     let mut result = Walk::new(&decoder, architecture, vocab).run();
     result.parameters = planned(plan);
     Ok(result)
@@ -96,6 +105,7 @@ impl<'a> Walk<'a> {
             final_norm: None,
             gradients: Vec::new(),
             parameters: Vec::new(),
+            repeats: architecture.repeats,
             positions: architecture.sequences * architecture.length,
             norm_epsilon: Some(architecture.norm_epsilon),
             reported_loss: None,
