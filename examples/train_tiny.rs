@@ -20,6 +20,9 @@ use burn_init::reference::{Transformer, TransformerConfig};
 use burn_init::schemes::Scheme;
 use burn_init::step_zero::{Batch, StepZero, step_zero};
 
+#[path = "common/device.rs"]
+mod device;
+
 /// Trains a tiny Transformer from several starts, and shows what each start is worth.
 #[derive(Parser)]
 struct Knobs {
@@ -53,7 +56,8 @@ struct Knobs {
     /// Text to learn; by default Cicero's De finibus, book 1
     #[arg(long, value_name = "FILE")]
     text: Option<PathBuf>,
-    /// Where to compute: flex, or another backend whose feature is on; also from BURN_INIT_DEVICE
+    /// Where to compute: flex; with the feature of its name ndarray, wgpu, vulkan, metal, cuda or rocm; with the feature remote ws://host:port;
+    /// by default what BURN_INIT_DEVICE names, or flex
     #[arg(long)]
     device: Option<String>,
     /// Where the pictures go
@@ -74,7 +78,7 @@ fn main() -> ExitCode {
 fn run(knobs: &Knobs) -> Result<(), Box<dyn Error>> {
     // Everything that can be wrong with the knobs is found here.
     let schemes = knobs.schemes.iter().map(|name| scheme(name)).collect::<Result<Vec<_>, _>>()?;
-    let device = device(knobs)?;
+    let device = knobs.device.as_deref().map_or_else(device::from_environment, device::open)?;
     let text = Text::new(knobs)?;
     if knobs.batch == 0 || !(knobs.lr > 0.0 && knobs.lr.is_finite()) {
         return Err("--batch must be at least 1 and --lr a positive number".into());
@@ -337,23 +341,6 @@ fn scheme(name: &str) -> Result<Scheme, String> {
     }
     let file = std::fs::read_to_string(name).map_err(|error| format!("{name}: {error}"))?;
     toml::from_str(&file).map_err(|error: toml::de::Error| format!("{name}: {}", error.message()))
-}
-
-fn device(knobs: &Knobs) -> Result<Device, String> {
-    let name = knobs.device.clone().or_else(|| std::env::var("BURN_INIT_DEVICE").ok());
-    match name.as_deref().unwrap_or("flex") {
-        "flex" => Ok(Device::flex()),
-        #[cfg(feature = "ndarray")]
-        #[allow(deprecated)]
-        "ndarray" => Ok(Device::ndarray()),
-        #[cfg(feature = "wgpu")]
-        "wgpu" => Ok(Device::wgpu(burn::tensor::DeviceKind::DefaultDevice)),
-        #[cfg(feature = "vulkan")]
-        "vulkan" => Ok(Device::vulkan(burn::tensor::DeviceKind::DefaultDevice)),
-        #[cfg(feature = "cuda")]
-        "cuda" => Ok(Device::cuda(0)),
-        other => Err(format!("the device {other} is unknown or its cargo feature is off; flex is always there")),
-    }
 }
 
 /// The residual stream of each scheme, measured and predicted.

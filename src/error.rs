@@ -42,6 +42,8 @@ pub enum ErrorKind {
     File,
     /// A picture that cannot be drawn or written.
     Picture,
+    /// A device that does not answer, or that failed while it was written to or read from.
+    Device,
 }
 
 /// The error of every fallible function of this crate.

@@ -16,7 +16,7 @@ use crate::{
     rule::Law,
     sample::{Distribution, Element, Stream},
     shard::{Drawer, drawable},
-    tree::Survey,
+    tree::{Survey, answers},
 };
 
 /// More rows for the tables of a trained model: a larger vocabulary, a longer context. What was trained stays bit for bit.
@@ -111,7 +111,7 @@ impl<'a> Growth<'a> {
     /// # Errors
     /// [`ErrorKind::Unmatched`] where there is no such table, [`ErrorKind::Shape`] where it has more rows already, or tables of several
     /// sizes are meant, [`ErrorKind::MissingFact`] where a table holds no value yet, and what planning by the scheme can meet. All errors
-    /// come before the first value is changed.
+    /// come before the first value is changed, but for that of a device that fails meanwhile ([`ErrorKind::Device`]).
     pub fn grow<M: Module>(&self, model: M, seed: u64) -> Result<M, Error> {
         let survey = Survey::of(&model, &self.setup)?;
         let grown = self.find(&survey)?;
@@ -128,10 +128,14 @@ impl<'a> Growth<'a> {
         };
         let mut check = Check { grown: &grown, values: &values, segments: Vec::new(), error: None };
         model.visit(&mut check);
-        match check.error {
-            Some(error) => Err(error),
-            None => Ok(model.map(&mut Grower { grown, values, seed, segments: Vec::new(), ids: HashMap::new() })),
+        if let Some(error) = check.error {
+            return Err(error);
         }
+        let devices = model.devices();
+        devices.iter().try_for_each(answers)?;
+        let model = model.map(&mut Grower { grown, values, seed, segments: Vec::new(), ids: HashMap::new() });
+        devices.iter().try_for_each(answers)?;
+        Ok(model)
     }
 
     /// By its segments each parameter that is to grow.

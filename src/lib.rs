@@ -69,7 +69,7 @@
 //! | [`sample`] | addressable random numbers: a value is a function of seed, path and index |
 //!
 //! The crate names no backend: burn 0.22 chooses it at run time by its `Device`. A program enables one by a feature of
-//! burn or the feature of the same name here (`flex`, `ndarray`, `wgpu`, `vulkan`, `cuda`).
+//! burn or the feature of the same name here (`flex`, `ndarray`, `wgpu`, `vulkan`, `metal`, `cuda`, `rocm`, `remote`).
 #![forbid(unsafe_code)]
 #![deny(missing_docs, missing_debug_implementations)]
 

@@ -8,7 +8,7 @@ use std::{any::Any, collections::HashMap};
 use burn::optim::{AdamWConfig, ModuleOptimizer};
 use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param, ParamGroup, ParamId, Reparameterization as _},
-    tensor::{DType, Tensor},
+    tensor::{DType, Device, Tensor},
 };
 
 use ahead::{Ahead, Task};
@@ -43,7 +43,8 @@ pub trait ModuleInit: Module + Sized {
     /// them already is not multiplied twice.
     ///
     /// # Errors
-    /// See [`plan`](Self::plan). All errors come before the first value is replaced.
+    /// See [`plan`](Self::plan). All errors come before the first value is replaced, but for that of a device that fails meanwhile
+    /// ([`ErrorKind::Device`]).
     fn initialize(self, scheme: &dyn Initializer, seed: u64) -> Result<Self, Error> {
         Setup::new().initialize(self, scheme, seed)
     }
@@ -282,8 +283,10 @@ impl Survey {
     }
 
     fn write<M: Module>(&self, model: M, plan: &Plan, setup: &Setup, seed: u64) -> Result<M, Error> {
+        let devices = model.devices();
+        devices.iter().try_for_each(answers)?;
         if let Some(dtype) = setup.dtype.map(burn_dtype)
-            && let Some(device) = model.devices().into_iter().find(|device| !device.supports_dtype(dtype))
+            && let Some(device) = devices.iter().find(|device| !device.supports_dtype(dtype))
         {
             return Err(Error::config(
                 format!("the device {device:?} has no {dtype:?}"),
@@ -328,8 +331,29 @@ impl Survey {
             done: 0,
             total,
         };
-        self.attach(model.map(&mut writer), plan)
+        let model = model.map(&mut writer);
+        devices.iter().try_for_each(answers)?;
+        self.attach(model, plan)
     }
+}
+
+/// Waits for the device: burn queues what is written, and would report a failure at the first read only. A browser cannot wait.
+pub(crate) fn answers(device: &Device) -> Result<(), Error> {
+    if cfg!(target_family = "wasm") {
+        return Ok(());
+    }
+    device.sync().map_err(|failure| device_failed(device, &failure))
+}
+
+/// What burn says of a device that failed, in one line.
+pub(crate) fn device_failed(device: &Device, failure: &dyn std::fmt::Display) -> Error {
+    let failure = failure.to_string();
+    let cause = failure.rsplit("Caused by:").next().unwrap_or_default().trim();
+    Error::new(
+        ErrorKind::Device,
+        format!("the device {device:?} failed: {cause}"),
+        "see that it is there and has memory, open it anew and build the model anew",
+    )
 }
 
 #[derive(Default)]

@@ -18,7 +18,7 @@ use crate::{
     param::ParamSpec,
     plan::Plan,
     role::{Setup, Site},
-    tree::Survey,
+    tree::{Survey, device_failed},
 };
 
 impl Plan {
@@ -150,10 +150,17 @@ impl ModuleVisitor for Reader<'_, '_> {
             Found::NoValue(param.lazy_shape().iter().map(|&d| d as u64).collect())
         } else {
             let tensor = param.base();
+            let device = tensor.device();
             let shape = tensor.dims().iter().map(|&d| d as u64).collect();
             match tensor.dtype() {
                 DType::QFloat(_) => Found::Quantized(shape),
-                dtype => Found::Values(tensor.into_data(), precision(dtype)),
+                dtype => match tensor.try_into_data() {
+                    Ok(data) => Found::Values(data, precision(dtype)),
+                    Err(failure) => {
+                        self.error = Some(device_failed(&device, &failure).at(self.segments.join(".")));
+                        return;
+                    }
+                },
             }
         };
         self.error = (self.take)(&self.segments, param.id.val(), found).err();

@@ -14,7 +14,7 @@ use crate::{
     role::{Dtype, near},
     rule::Law,
     sample::Element,
-    tree::burn_dtype,
+    tree::{answers, burn_dtype},
 };
 
 /// A block of a parameter: for each dimension some of its indices. Nothing is drawn until it is asked for.
@@ -242,7 +242,8 @@ impl<'a> Shard<'a> {
     /// The block as a tensor in the given precision.
     ///
     /// # Errors
-    /// As [`tensor`](Self::tensor), and [`ErrorKind::Config`] if the device has no such precision.
+    /// As [`tensor`](Self::tensor), and [`ErrorKind::Config`] if the device has no such precision, [`ErrorKind::Device`] if it
+    /// does not answer.
     pub fn tensor_as<const D: usize>(&self, device: &Device, dtype: Dtype) -> Result<Tensor<D>, Error> {
         if self.axes.len() != D {
             return Err(self.error(
@@ -250,6 +251,7 @@ impl<'a> Shard<'a> {
                 "ask for as many",
             ));
         }
+        answers(device)?;
         if !device.supports_dtype(burn_dtype(dtype)) {
             return Err(Error::config(format!("the device {device:?} has no {dtype:?}"), "choose another precision"));
         }

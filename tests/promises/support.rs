@@ -8,19 +8,12 @@ use burn::{
     tensor::{Device, Tensor},
 };
 
+#[path = "../../examples/common/device.rs"]
+mod devices;
+
 /// The device under test: flex, or the one that `BURN_INIT_DEVICE` names if its feature is on.
 pub fn device() -> Device {
-    match std::env::var("BURN_INIT_DEVICE").as_deref() {
-        Err(_) | Ok("" | "flex") => Device::flex(),
-        #[cfg(feature = "ndarray")]
-        #[allow(deprecated)]
-        Ok("ndarray") => Device::ndarray(),
-        #[cfg(feature = "wgpu")]
-        Ok("wgpu") => Device::wgpu(burn::tensor::DeviceKind::DefaultDevice),
-        #[cfg(feature = "cuda")]
-        Ok("cuda") => Device::cuda(0),
-        Ok(other) => panic!("BURN_INIT_DEVICE={other}: no such device, or its cargo feature is off"),
-    }
+    devices::from_environment().unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Every float parameter by its path, in row-major order of the shape that burn computes with.
