@@ -1,26 +1,42 @@
-//! What does a model do before it has learned anything? Predicted from its plan and measured on the fresh model, side by side.
+//! What does a model do before it has learned anything? Predicted from its plan and measured on the fresh model, side by side, and as
+//! pictures.
 //!
 //! ```sh
 //! cargo run --release --example step_zero -- --scheme gpt2 --layers 12 --width 768 --seeds 3
-//! cargo run --release --example step_zero -- --model llama --scheme llama --gradients
+//! cargo run --release --example step_zero -- --model llama --scheme hf-llama --gradients
+//! cargo run --release --example step_zero -- --scheme gpt2 --against gpt2-released --against zero-residual --out target/pictures
+//! ```
+//!
+//! The pictures of docs/theory.md have the std that keeps d * std^2, and so every branch, as it is in GPT-2 small:
+//!
+//! ```sh
+//! cargo run --release --example step_zero -- --seeds 3 --gradients --out docs --prefix theory- --pictures stream,gradient,rho \
+//!   --scheme 'scaled={"scheme": "gpt2", "std": 0.0346}' --against 'unscaled={"scheme": "gpt2", "std": 0.0346, "depth": {"rule": "none"}}' \
+//!   --against 'zero residual={"scheme": "modified", "base": {"scheme": "gpt2", "std": 0.0346}, "zero_residual": true}'
 //! ```
 
-use std::error::Error;
+mod common;
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use std::{error::Error, fs, path::PathBuf};
+
+use burn::tensor::Device;
 use burn_init::{
-    Scheme,
+    plot::{self, Curve, LogitSample, Picture},
     reference::{Norm, Positions, Transformer, TransformerConfig},
-    step_zero::{Activation, Batch, StepZero, measure},
+    step_zero::{Activation, StepZero, measure},
 };
 use clap::{Parser, ValueEnum};
+use common::Named;
 
 #[derive(Parser)]
 #[command(about = "Predicts and measures step zero")]
 struct Args {
-    /// How the model starts; see docs/schemes.md
+    /// How the model starts: a name from docs/schemes.md, or its JSON, and a label for the pictures before either: label=scheme
     #[arg(long, default_value = "gpt2")]
-    scheme: Scheme,
+    scheme: Named,
+    /// Draws another scheme into the same pictures; may be repeated
+    #[arg(long)]
+    against: Vec<Named>,
     #[arg(long, value_enum, default_value_t = Model::Gpt2)]
     model: Model,
     /// Blocks N; the stream has 2N additions
@@ -53,6 +69,18 @@ struct Args {
     /// Print all that is known of both sides as JSON
     #[arg(long)]
     json: bool,
+    /// The folder that the pictures are written to [default: step_zero in the target directory]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// What the names of the pictures begin with
+    #[arg(long, default_value = "")]
+    prefix: String,
+    /// Which pictures to draw [default: all]
+    #[arg(long, value_delimiter = ',', value_parser = ["stream", "branches", "gradient", "rho", "logits"])]
+    pictures: Vec<String>,
+    /// Write PNG instead of SVG
+    #[arg(long)]
+    png: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -63,38 +91,43 @@ enum Model {
     Llama,
 }
 
+/// One scheme, on both ways.
+struct Start {
+    label: String,
+    predicted: StepZero,
+    measured: StepZero,
+    logits: LogitSample,
+}
+
+impl Start {
+    fn predicted(&self) -> Curve<'_> {
+        Curve::new(&self.label).predicted(&self.predicted)
+    }
+
+    fn curve(&self) -> Curve<'_> {
+        self.predicted().measured(&self.measured)
+    }
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
-    let config = args.config();
-    let plain = Device::flex();
-    let device = if args.gradients { plain.clone().autodiff() } else { plain };
-
-    let plan = config.setup().plan(&config.build(&device)?, &args.scheme)?;
-    let architecture = config.architecture().with_length(args.length as u64).with_sequences(args.sequences as u64);
-    let predicted = plan.predict(&architecture)?;
-
-    let mut runs = Vec::new();
-    for seed in 0..args.seeds {
-        let model = config.init_with(&args.scheme, seed, &device)?;
-        let batch = random_batch(&args, seed, &device);
-        runs.push(measure(&model, &batch, Transformer::forward_with)?);
-    }
-    let measured = StepZero::mean(&runs)?;
+    let starts = [&args.scheme].into_iter().chain(&args.against).map(|named| args.start(named));
+    let starts = starts.collect::<Result<Vec<_>, _>>()?;
+    let Start { measured, predicted, .. } = &starts[0];
     if args.json {
         println!("{}", serde_json::to_string_pretty(&[measured, predicted])?);
     } else if args.csv {
-        print!("{}", measured.beside(&predicted).to_csv());
+        print!("{}", measured.beside(predicted).to_csv());
     } else {
-        println!("{measured}\n\n{}", measured.beside(&predicted));
+        println!("{measured}\n\n{}", measured.beside(predicted));
     }
-    Ok(())
+    args.draw(&starts)
 }
 
 impl Args {
     fn config(&self) -> TransformerConfig {
         let config = TransformerConfig::new(self.vocab, self.length, self.width, self.layers, self.heads)
-            .with_tied(!self.untied)
-            .with_scheme(self.scheme.clone());
+            .with_tied(!self.untied);
         match self.model {
             Model::Gpt2 => config,
             Model::Llama => config
@@ -104,18 +137,58 @@ impl Args {
                 .with_bias(false),
         }
     }
-}
 
-/// Uniformly random tokens and targets.
-fn random_batch(args: &Args, seed: u64, device: &Device) -> Batch {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d;
-    let mut tokens = || {
-        let next = |_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            ((state >> 33) % args.vocab as u64) as i64
+    fn start(&self, Named { label, scheme }: &Named) -> Result<Start, Box<dyn Error>> {
+        let config = self.config().with_scheme(scheme.clone());
+        let device = if self.gradients { Device::flex().autodiff() } else { Device::flex() };
+        let plan = config.setup().plan(&config.build(&device)?, scheme)?;
+        let architecture = config.architecture().with_length(self.length as u64).with_sequences(self.sequences as u64);
+
+        let mut runs = Vec::new();
+        let mut logits = None;
+        for seed in 0..self.seeds.max(1) {
+            let model = config.init_with(scheme, seed, &device)?;
+            let batch = common::random_batch(self.vocab, self.sequences, self.length, seed, &device);
+            runs.push(measure(&model, &batch, |model, tokens, probe| {
+                let logits_now = Transformer::forward_with(model, tokens, probe);
+                logits.get_or_insert_with(|| logits_now.clone());
+                logits_now
+            })?);
+        }
+        let batch = common::random_batch(self.vocab, self.sequences, self.length, 0, &device);
+        let logits = logits.ok_or("nothing was measured")?;
+        Ok(Start {
+            label: label.clone(),
+            predicted: plan.predict(&architecture)?,
+            measured: StepZero::mean(&runs)?,
+            logits: LogitSample::new(&logits, &batch.tokens)?,
+        })
+    }
+
+    fn draw(&self, starts: &[Start]) -> Result<(), Box<dyn Error>> {
+        let folder = self.out.clone().unwrap_or_else(|| common::target("step_zero"));
+        fs::create_dir_all(&folder)?;
+        let curves: Vec<_> = starts.iter().map(Start::curve).collect();
+        // Without a backward pass there is only the prediction to show.
+        let gradients = match self.gradients {
+            true => plot::gradient(&curves),
+            false => plot::gradient(&starts.iter().map(Start::predicted).collect::<Vec<_>>()),
         };
-        let values: Vec<i64> = (0..args.sequences * args.length).map(next).collect();
-        Tensor::<2, Int>::from_data(TensorData::new(values, [args.sequences, args.length]), device)
-    };
-    Batch::new(tokens(), tokens())
+        let charts = [
+            ("stream", plot::stream(&curves)),
+            ("branches", plot::branches(&curves)),
+            ("gradient", gradients),
+            ("rho", plot::correlation(&curves)),
+            ("logits", starts[0].logits.chart(&starts[0].predicted)),
+        ];
+        let wanted = |name: &str| self.pictures.is_empty() || self.pictures.iter().any(|picture| picture == name);
+        for (name, chart) in charts.into_iter().filter(|(name, _)| wanted(name)) {
+            let path = folder.join(format!("{}{name}.{}", self.prefix, if self.png { "png" } else { "svg" }));
+            match chart.and_then(|chart| Picture::of(chart).save(&path)) {
+                Ok(()) => eprintln!("{}", path.display()),
+                Err(error) => eprintln!("{name} is not drawn: {error}"),
+            }
+        }
+        Ok(())
+    }
 }

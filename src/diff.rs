@@ -85,7 +85,7 @@ fn start(entry: &Entry) -> String {
     let rule = entry.rule();
     let shape: Vec<_> = entry.spec().shape().iter().map(u64::to_string).collect();
     let mut text = format!("{} {}", shape.join(" x "), entry.law());
-    for (what, value) in [("forward", rule.forward), ("learning rate", rule.learning_rate)] {
+    for (what, value) in [("forward", rule.forward)].into_iter().chain(rule.training()) {
         if value != 1.0 {
             text += &format!(", {what} times {value}");
         }

@@ -26,6 +26,10 @@ pub enum ErrorKind {
     Layout,
     /// A quantised parameter, whose values cannot be drawn.
     Quantized,
+    /// A parameter that has another multiplier or adapter attached than the scheme asks for.
+    Attached,
+    /// A dimension that grows, or a parameter that differs, between a model and its base where the scheme does not allow it.
+    Growth,
     /// A name or a text that does not parse.
     Parse,
     /// A model configuration that cannot be built, or an input that does not fit the model.
@@ -36,6 +40,8 @@ pub enum ErrorKind {
     Audit,
     /// A file that cannot be read or written, or that is not what it should be.
     File,
+    /// A picture that cannot be drawn or written.
+    Picture,
     /// A device that does not answer, or that failed while it was written to or read from.
     Device,
 }

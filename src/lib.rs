@@ -63,6 +63,8 @@
 //! | [`Shard`], [`Blueprint`], [`HuggingFace`] | any block of any parameter; trees without tensors, for models that fit nowhere |
 //! | [`mod@checkpoint`] | streams of initialized values to safetensors and burnpack files (feature `checkpoint`) |
 //! | [`Growth`] | more rows for trained tables |
+//! | `plot` | the same as pictures, with the feature of that name |
+//! | [`parametrization`] | muP and its kin on any model: forward multipliers, base shapes, optimizer groups, coordinate check |
 //! | [`mod@reference`] | a decoder-only Pre-Norm Transformer to try schemes on |
 //! | [`sample`] | addressable random numbers: a value is a function of seed, path and index |
 //!
@@ -83,7 +85,10 @@ mod hugging_face;
 mod initializer;
 mod lock;
 mod param;
+pub mod parametrization;
 mod plan;
+#[cfg(feature = "plot")]
+pub mod plot;
 pub mod reference;
 mod role;
 mod rule;
@@ -131,4 +136,7 @@ mod guides {
     mod audit {}
     #[doc = include_str!("../docs/checkpoints.md")]
     mod checkpoints {}
+    #[cfg(feature = "optim")]
+    #[doc = include_str!("../docs/parametrizations.md")]
+    mod parametrizations {}
 }

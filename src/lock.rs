@@ -9,7 +9,7 @@ use crate::{
     plan::Plan,
     rule::Law,
     sample::STREAM_VERSION,
-    tree::values,
+    shard::values,
 };
 
 /// A start, pinned: the plan, the seed, the version of the streams, and a hash of the values of each parameter.

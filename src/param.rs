@@ -90,6 +90,8 @@ pub struct ParamSpec {
     /// Whether the module's tensor holds the transpose of `shape`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) stored_transposed: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) final_norm: bool,
     #[serde(skip)]
     pub(crate) id: Identity,
 }
@@ -148,6 +150,12 @@ impl ParamSpec {
     /// `Some` if the parameter is a projection that writes into a residual stream: which addition, of how many.
     pub fn writes(&self) -> Option<Branch> {
         self.writes
+    }
+
+    /// Whether it is the gain or the shift of the last norm, whose output is read by the head and by nothing else: the only one
+    /// outside of every stack that comes after the layers, or is known by its name.
+    pub fn is_final_norm(&self) -> bool {
+        self.final_norm
     }
 
     /// The block that this is, for a packed parameter.

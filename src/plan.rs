@@ -51,6 +51,11 @@ impl Entry {
         self.law.std()
     }
 
+    /// Standard deviation of what the forward pass computes with: [`std`](Self::std) times the [forward multiplier](Rule::forward).
+    pub fn effective_std(&self) -> f64 {
+        self.std() * self.rule.forward.abs()
+    }
+
     /// The other paths that hold the same `Param`.
     pub fn tied(&self) -> &[String] {
         &self.tied
@@ -197,8 +202,8 @@ impl Plan {
             .fold(0, |sum: u64, entry| sum.saturating_add(entry.spec.num_elements()))
     }
 
-    /// What is not wrong but should be known: ties that will not train, a block that may be part of a deeper stack, multipliers
-    /// that the forward pass has to honour.
+    /// What is not wrong but should be known: ties that will not train, a block that may be part of a deeper stack, what a scheme
+    /// needs the model to be. Forward multipliers are no warning: `initialize` and `attach` put them on the tree.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -277,14 +282,12 @@ fn owners(sites: &[Site]) -> Result<(Vec<Owner<'_>>, Vec<String>), Error> {
 
 /// What the scheme needs the forward pass to do, once for all parameters that need the same.
 fn needs(entries: &[Entry]) -> Vec<String> {
-    let mut needs: Vec<(String, &str, u64)> = Vec::new();
+    let mut needs: Vec<(&str, &str, u64)> = Vec::new();
     for Entry { spec, rule, .. } in entries {
-        let multiplier = (rule.forward != 1.0).then(|| format!("times {} in the forward pass", short(rule.forward)));
-        let parts: Vec<_> = multiplier.into_iter().chain(rule.needs.clone()).collect();
-        match needs.iter_mut().find(|(text, ..)| *text == parts.join("; ")) {
-            _ if parts.is_empty() => {}
+        let Some(need) = &rule.needs else { continue };
+        match needs.iter_mut().find(|(text, ..)| text == need) {
             Some((.., more)) => *more += 1,
-            None => needs.push((parts.join("; "), spec.path(), 0)),
+            None => needs.push((need, spec.path(), 0)),
         }
     }
     needs
@@ -435,7 +438,7 @@ impl Row {
         };
         let branch = spec.writes.map_or(String::new(), |branch| format!("{} of {}", branch.index + 1, branch.of));
         let shape = format!("{:?}", spec.shape).replace(", ", " x ").trim_matches(['[', ']']).to_string();
-        let because = match rule.factors.is_empty() && rule.forward == 1.0 && rule.learning_rate == 1.0 {
+        let because = match rule.factors.is_empty() && rule.is_plain() {
             true if law.to_string() == rule.init.to_string() && rule.zero_row.is_none() => String::new(),
             _ => rule.because(),
         };

@@ -4,8 +4,10 @@ mod ahead;
 
 use std::{any::Any, collections::HashMap};
 
+#[cfg(feature = "optim")]
+use burn::optim::{AdamWConfig, ModuleOptimizer};
 use burn::{
-    module::{Module, ModuleMapper, ModuleVisitor, Param, ParamGroup, ParamId},
+    module::{Module, ModuleMapper, ModuleVisitor, Param, ParamGroup, ParamId, Reparameterization as _},
     tensor::{DType, Device, Tensor},
 };
 
@@ -14,10 +16,10 @@ use ahead::{Ahead, Task};
 use crate::{
     error::{Error, ErrorKind},
     initializer::Initializer,
+    parametrization::{Attach, Attached, BaseShapes, Multiplier},
     plan::{Entry, Plan},
     role::{Dtype, Leaf, Progress, Select, Setup, Site, Sites, resolve, unknown_roles},
-    rule::{Family, Fan, FillContext, Init, Law, VarianceScaling},
-    sample::{Element, Stream, each},
+    rule::{Family, Fan, Init, Law, VarianceScaling},
 };
 
 /// Starts any burn module by any scheme.
@@ -37,7 +39,8 @@ pub trait ModuleInit: Module + Sized {
     ///
     /// A value is a function of the seed, the path of the parameter and the position in it, and of nothing else: not of the backend, the
     /// number of threads, the order of fields or the other parameters. Lazy parameters are started without running burn's own draw. Ids, devices,
-    /// layouts and gradient settings stay as they are.
+    /// layouts and gradient settings stay as they are. Forward multipliers of the scheme are [attached](Self::attach); a model that has
+    /// them already is not multiplied twice.
     ///
     /// # Errors
     /// See [`plan`](Self::plan). All errors come before the first value is replaced, but for that of a device that fails meanwhile
@@ -60,6 +63,33 @@ pub trait ModuleInit: Module + Sized {
     /// See [`plan`](Self::plan), and where nothing is selected.
     fn initialize_only(self, select: impl Into<Select>, scheme: &dyn Initializer, seed: u64) -> Result<Self, Error> {
         Setup::new().initialize_only(self, select, scheme, seed)
+    }
+
+    /// Puts the forward multipliers of `scheme` on and leaves every value as it is: for weights that come from a checkpoint, which holds
+    /// what is stored and not what it is multiplied by. See [`Multiplier`](crate::parametrization::Multiplier).
+    ///
+    /// # Errors
+    /// See [`plan`](Self::plan), and where something else is attached already.
+    fn attach(self, scheme: &dyn Initializer) -> Result<Self, Error> {
+        Setup::new().attach(self, scheme)
+    }
+
+    /// Which dimensions of this model are wider than in `base`, a smaller one of the same family; neither is drawn.
+    ///
+    /// # Errors
+    /// See [`BaseShapes::new`].
+    fn base_shapes<B: Module>(&self, base: &B) -> Result<BaseShapes, Error> {
+        Setup::new().base_shapes(self, base)
+    }
+
+    /// burn's AdamW with the multipliers of `plan` on learning rate, weight decay and epsilon, parameter by parameter. Its steps take the
+    /// learning rate of the base model.
+    ///
+    /// # Errors
+    /// See [`Setup::groups`].
+    #[cfg(feature = "optim")]
+    fn adamw(&self, plan: &Plan, config: &AdamWConfig) -> Result<ModuleOptimizer, Error> {
+        Setup::new().adamw(self, plan, config)
     }
 }
 
@@ -125,6 +155,16 @@ impl Setup {
         }
     }
 
+    /// See [`ModuleInit::attach`].
+    ///
+    /// # Errors
+    /// See [`ModuleInit::attach`].
+    pub fn attach<M: Module>(&self, model: M, scheme: &dyn Initializer) -> Result<M, Error> {
+        let survey = Survey::of(&model, self)?;
+        let plan = survey.plan(&everything, scheme)?;
+        survey.attach(model, &plan)
+    }
+
     fn start<M: Module>(&self, model: M, scope: &Scope<'_>, scheme: &dyn Initializer, seed: u64) -> Result<M, Error> {
         let survey = Survey::of(&model, self)?;
         let plan = survey.plan(scope, scheme)?;
@@ -156,6 +196,8 @@ pub(crate) struct Survey {
     /// For each leaf, how its tensor is stored.
     storage: Vec<Storage>,
     pub(crate) sites: Sites,
+    /// By the index of the leaf.
+    attached: HashMap<usize, Attached>,
 }
 
 #[derive(Clone, Copy)]
@@ -172,7 +214,12 @@ impl Survey {
         let mut surveyor = Surveyor::default();
         model.visit(&mut surveyor);
         let sites = resolve(&surveyor.leaves, setup)?;
-        Ok(Self { leaves: surveyor.leaves, storage: surveyor.storage, sites })
+        Ok(Self { leaves: surveyor.leaves, storage: surveyor.storage, sites, attached: surveyor.attached })
+    }
+
+    /// The path of a site in the module itself, without prefix and alias.
+    pub(crate) fn path(&self, site: &Site) -> String {
+        self.leaves[site.leaf].segments.join(".")
     }
 
     fn plan(&self, scope: &Scope<'_>, scheme: &dyn Initializer) -> Result<Plan, Error> {
@@ -184,10 +231,57 @@ impl Survey {
             .unknown
             .iter()
             .filter(|one| scope(At::Unknown(&self.leaves[one.leaf], &one.path)) || (counts && one.in_stack));
-        match unknown_roles(unknown) {
-            Some(error) => Err(error),
-            None => Plan::make(&self.sites, &in_scope, scheme),
+        if let Some(error) = unknown_roles(unknown) {
+            return Err(error);
         }
+        let plan = Plan::make(&self.sites, &in_scope, scheme)?;
+        self.multipliers(&plan)?;
+        Ok(plan)
+    }
+
+    /// The multipliers that the plan asks for and that are not there yet, by the path in the module.
+    fn multipliers(&self, plan: &Plan) -> Result<HashMap<String, Multiplier>, Error> {
+        let mut missing = HashMap::new();
+        for site in &self.sites.known {
+            let entries = plan.blocks(site.specs[0].path());
+            let wanted = Multiplier::of(entries, site.transposed);
+            let conflict = |found: String, todo: &str| Err(site.specs[0].error(ErrorKind::Attached, found, todo));
+            match (wanted, self.attached.get(&site.leaf)) {
+                (Some(_), _) if site.quantized => {
+                    return conflict("it is quantised, and cannot be multiplied".into(), "attach before quantising");
+                }
+                (Some(wanted), None) => {
+                    missing.insert(self.path(site), wanted);
+                }
+                (Some(wanted), Some(Attached::Other(name))) => {
+                    return conflict(
+                        format!(
+                            "the scheme multiplies it by {wanted}, and burn's one place for that is taken by {name}"
+                        ),
+                        "attach first and materialize, then add the adapter",
+                    );
+                }
+                (Some(wanted), Some(Attached::Multiplier(there))) if wanted.to_string() != *there => {
+                    return conflict(
+                        format!("it is multiplied by {there}, and the scheme asks for {wanted}"),
+                        "build the model anew, or fold what is there with model.materialize()",
+                    );
+                }
+                (None, Some(Attached::Multiplier(there))) if !entries.is_empty() => {
+                    return conflict(
+                        format!("it is multiplied by {there}, and the scheme asks for no multiplier"),
+                        "build the model anew, or fold what is there with model.materialize()",
+                    );
+                }
+                _ => {}
+            }
+        }
+        Ok(missing)
+    }
+
+    fn attach<M: Module>(&self, model: M, plan: &Plan) -> Result<M, Error> {
+        let missing = self.multipliers(plan)?;
+        Ok(if missing.is_empty() { model } else { model.apply_reparameterization(Attach(missing)) })
     }
 
     fn write<M: Module>(&self, model: M, plan: &Plan, setup: &Setup, seed: u64) -> Result<M, Error> {
@@ -240,7 +334,7 @@ impl Survey {
         };
         let model = model.map(&mut writer);
         devices.iter().try_for_each(answers)?;
-        Ok(model)
+        self.attach(model, plan)
     }
 }
 
@@ -269,10 +363,23 @@ struct Surveyor {
     containers: Vec<String>,
     leaves: Vec<Leaf>,
     storage: Vec<Storage>,
+    /// By the index of the leaf.
+    attached: HashMap<usize, Attached>,
 }
 
 impl ModuleVisitor for Surveyor {
     fn enter_module(&mut self, name: &str, container_type: &str) {
+        // burn visits a parameter first, and then what is attached to it.
+        let owner = self.leaves.len().saturating_sub(1);
+        match container_type {
+            "Reparameterization" if name != Multiplier::NAME => {
+                self.attached.insert(owner, Attached::Other(name.into()));
+            }
+            Multiplier::CONTAINER => {
+                self.attached.insert(owner, Attached::Multiplier(name.into()));
+            }
+            _ => {}
+        }
         self.segments.push(name.into());
         self.containers.push(container_type.into());
     }
@@ -373,65 +480,6 @@ impl ModuleMapper for Writer<'_> {
 
 fn elements(entries: &[Entry]) -> u64 {
     entries.iter().map(|entry| entry.spec().num_elements()).sum()
-}
-
-/// The values of one parameter in row-major order of its spec's shape: a function of the plan's lines and the seed.
-pub(crate) fn values<E: Element>(entries: &[Entry], seed: u64) -> Vec<E> {
-    let spec = entries[0].spec();
-    let stream = Stream::new(seed, entries[0].stream_path());
-    let mut out = E::zeros(spec.shape().iter().product::<u64>() as usize);
-    let columns = spec.shape().last().map_or(1, |&d| d as usize).max(1);
-    // Blocks that start alike need not be told apart: a value depends on its position in the whole parameter.
-    let alike = entries.iter().all(|entry| entry.law() == entries[0].law());
-    match entries[0].law() {
-        Law::Draw(distribution) if alike => stream.fill(distribution, 0, &mut out),
-        Law::Constant(value) if alike => each(&mut out, 1 << 16, |_, out| out.fill(E::round(*value))),
-        _ => entries.iter().for_each(|entry| fill_block(entry, seed, stream, columns, &mut out)),
-    }
-    if let Some(row) = entries[0].rule().zero_row.filter(|_| !out.is_empty()) {
-        out[row as usize * columns..][..columns].fill(E::default());
-    }
-    out
-}
-
-fn fill_block<E: Element>(entry: &Entry, seed: u64, stream: Stream, columns: usize, out: &mut [E]) {
-    let (start, len) = entry.spec().block().map_or((0, columns), |block| (block.start as usize, block.len as usize));
-    let rows = out.len() / columns;
-    match entry.law() {
-        Law::Keep => {}
-        Law::Constant(value) => {
-            out.chunks_mut(columns).for_each(|row| row[start..start + len].fill(E::round(*value)));
-        }
-        Law::Draw(distribution) => {
-            for (row, values) in out.chunks_mut(columns).enumerate() {
-                stream.fill(distribution, (row * columns + start) as u64, &mut values[start..start + len]);
-            }
-        }
-        // Matrices are drawn whole, each from a stream of its own.
-        Law::Orthogonal { gain, matrix } => {
-            let matrix = matrix.map(|d| d as usize);
-            // A convolution is one matrix, whose rows are all that belongs to one channel.
-            let (columns, len) = if entry.spec().block().is_some() { (columns, len) } else { (matrix[1], matrix[1]) };
-            let rows = out.len() / columns.max(1);
-            let mut drawn = vec![E::default(); matrix[0] * matrix[1]];
-            for first in (0..rows).step_by(matrix[0].max(1)) {
-                let name = format!("{}[{}, {start}]", entry.stream_path(), first / matrix[0]);
-                Stream::new(seed, &name).orthogonal(matrix[0], matrix[1], *gain, &mut drawn);
-                for (row, values) in drawn.chunks(len.max(1)).enumerate() {
-                    let at = (first + row) * columns + start;
-                    out[at..at + len].copy_from_slice(values);
-                }
-            }
-        }
-        Law::Fill { fill, factor } => {
-            let mut computed = vec![0.0f32; rows * len];
-            fill.apply(&FillContext { param: entry.spec(), stream }, *factor, &mut computed);
-            for (row, values) in computed.chunks(len.max(1)).enumerate() {
-                let at = row * columns + start;
-                out[at..at + len].iter_mut().zip(values).for_each(|(out, &value)| *out = E::round(value.into()));
-            }
-        }
-    }
 }
 
 /// Puts a value in, with the id, the mappers, the gradient setting and the training state of the parameter.

@@ -64,6 +64,7 @@ pub use file::WeightFile;
 pub use finding::{Deviation, Finding, Severity};
 pub use identify::{Candidate, Identity, identify};
 pub(crate) use model::samples;
+pub(crate) use statistics::Lanes;
 pub use statistics::Statistics;
 
 use serde::{Deserialize, Serialize};

@@ -134,6 +134,11 @@ const NAMES: &[(&[&str], Within, Role)] = &[
     (&["resweight", "res_weight", "residual_weight", "skip_gain", "alpha"], Anything, BranchScale),
 ];
 
+/// Names of the norm before the head, wherever it stands in the struct.
+#[rustfmt::skip]
+pub(crate) const FINAL_NORMS: &[&str] =
+    &["ln_f", "norm_f", "final_norm", "norm_final", "final_layer_norm", "final_layernorm", "ln_final"];
+
 /// Names of weights that hold several matrices side by side.
 #[rustfmt::skip]
 const PACKED: &[(&[&str], Within, &[Role])] = &[

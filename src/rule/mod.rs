@@ -46,7 +46,8 @@ pub struct Factor {
 }
 
 /// What one parameter starts as: `value = product(factors) * draw(init)`, used in the forward pass as
-/// `forward * value` and trained with `learning_rate` times the optimizer's rate.
+/// `forward * value` and trained with `learning_rate` times the optimizer's rate: an abc-parametrization (Yang and Hu 2021), `a` being
+/// `forward`, `b` the std and `c` the learning rate.
 ///
 /// Plain data: equal rules compare equal, print the same and survive a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -63,6 +64,13 @@ pub struct Rule {
     /// Multiplier of the learning rate, 1 where the scheme has none.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub learning_rate: f64,
+    /// Multiplier of the weight decay, 1 where the scheme has none. burn's AdamW and PyTorch's decay by the product of weight decay and
+    /// learning rate, so that `learning_rate * weight_decay` is what changes.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub weight_decay: f64,
+    /// Multiplier of Adam's epsilon, 1 where the scheme has none.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub epsilon: f64,
     /// What the scheme needs the model to do besides, in words; the plan lists it among its warnings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs: Option<String>,
@@ -81,7 +89,16 @@ fn is_one(value: &f64) -> bool {
 
 impl From<Init> for Rule {
     fn from(init: Init) -> Self {
-        Self { init, factors: Vec::new(), forward: 1.0, learning_rate: 1.0, needs: None, zero_row: None }
+        Self {
+            init,
+            factors: Vec::new(),
+            forward: 1.0,
+            learning_rate: 1.0,
+            weight_decay: 1.0,
+            epsilon: 1.0,
+            needs: None,
+            zero_row: None,
+        }
     }
 }
 
@@ -139,12 +156,12 @@ impl Rule {
     /// [`ErrorKind::InvalidValue`].
     pub fn check(&self) -> Result<(), Error> {
         self.init.check()?;
-        for (name, value) in self
-            .factors
-            .iter()
-            .map(|factor| (factor.because.as_str(), factor.value))
-            .chain([("forward multiplier", self.forward), ("learning rate multiplier", self.learning_rate)])
-        {
+        for (name, value) in self.factors.iter().map(|factor| (factor.because.as_str(), factor.value)).chain([
+            ("forward multiplier", self.forward),
+            ("learning rate multiplier", self.learning_rate),
+            ("weight decay multiplier", self.weight_decay),
+            ("epsilon multiplier", self.epsilon),
+        ]) {
             if !value.is_finite() {
                 return Err(Error::new(ErrorKind::InvalidValue, format!("{name} is {value}"), "use a finite number"));
             }
@@ -160,15 +177,27 @@ impl Rule {
             text += &factor.because;
         }
         if self.forward != 1.0 {
-            text += &format!(", times {} in the forward pass", self.forward);
+            text += &format!(", times {} in the forward pass", short(self.forward));
         }
         if let Some(row) = self.zero_row {
             text += &format!(", row {row} = 0");
         }
-        if self.learning_rate != 1.0 {
-            text += &format!(", learning rate times {}", self.learning_rate);
+        for (what, value) in self.training() {
+            if value != 1.0 {
+                text += &format!(", {what} times {}", short(value));
+            }
         }
         text
+    }
+
+    /// The multipliers of the optimizer, by name.
+    pub(crate) fn training(&self) -> [(&'static str, f64); 3] {
+        [("learning rate", self.learning_rate), ("weight decay", self.weight_decay), ("epsilon", self.epsilon)]
+    }
+
+    /// Whether every multiplier is 1, so that there is nothing to attach and nothing to tell the optimizer.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.forward == 1.0 && self.training().iter().all(|(_, value)| *value == 1.0)
     }
 }
 

@@ -76,7 +76,8 @@ pub enum DeepNetPart {
 /// as deep as itself unless `decoder_layers` says otherwise, and a tree that shows another depth is an error.
 ///
 /// DeepNorm's skip is multiplied by `alpha` before the norm. As a norm does not see a common factor, `LN(alpha x + F(x))` is
-/// `LN(x + F(x) / alpha)` up to the norm's epsilon: [`Rule::forward`] of what writes into the stream is `1/alpha`, and the plan warns until the model does it.
+/// `LN(x + F(x) / alpha)` up to the norm's epsilon: [`Rule::forward`] of what writes into the stream, and of its bias, is `1/alpha`. That is right in
+/// a Post-Norm model, which a tree does not show: the plan warns.
 ///
 /// 1.15 is 1/0.87: torchscale divides where the paper multiplies.
 ///
@@ -201,18 +202,18 @@ impl Initializer for DeepNet {
     fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
         let Some(rule) = self.base(param)? else { return Ok(None) };
         let role = param.weight_role().unwrap_or(param.role());
-        if !SCALED.contains(&role) || rule.init == Init::Zeros || self.leaves_out(param) {
+        if !SCALED.contains(&role) || self.leaves_out(param) {
             return Ok(Some(rule));
         }
         let stack = param.stack()?;
         let mut rule = match self.factor(stack) {
-            Some(factor) => rule.scaled(factor),
-            None => rule,
+            Some(factor) if rule.init != Init::Zeros => rule.scaled(factor),
+            _ => rule,
         };
         if role.writes() && self.norm == DeepNetNorm::DeepNorm {
-            let (alpha, formula) = self.alpha(stack);
-            rule.forward = 1.0 / alpha;
-            rule.needs = Some(format!("DeepNorm normalises alpha x + F(x) with alpha = {formula}, or x + F(x)/alpha"));
+            rule.forward = 1.0 / self.alpha(stack).0;
+            rule.needs =
+                Some("DeepNorm is for Post-Norm, LN(x + F(x)): the multiplier makes it LN(x + F(x)/alpha)".into());
         }
         if role.writes() && self.norm == DeepNetNorm::SubLn {
             rule.needs = Some("SubLN has one more norm before each output projection".into());

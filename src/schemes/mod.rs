@@ -14,6 +14,7 @@ mod megatron;
 mod mimetic;
 mod modern_bert;
 mod modified;
+mod mup;
 mod ngpt;
 mod olmo;
 mod parts;
@@ -21,6 +22,7 @@ mod plain_normal;
 mod small_init;
 mod speedrun;
 mod t5;
+mod u_mup;
 mod variance_scaling;
 mod vit;
 mod xformers;
@@ -38,15 +40,19 @@ pub use megatron::Megatron;
 pub use mimetic::{Mimetic, Product};
 pub use modern_bert::ModernBert;
 pub use modified::Modified;
+pub use mup::{Mup, MupEpsilon, MupOptimizer};
 pub use ngpt::NGpt;
 pub use olmo::{Olmo, OlmoMethod};
 pub use plain_normal::PlainNormal;
 pub use small_init::SmallInit;
 pub use speedrun::Speedrun;
 pub use t5::T5;
+pub use u_mup::UMup;
 pub use variance_scaling::{FanScaled, Kaiming, LeCun, Xavier};
 pub use vit::{Vit, VitMode};
 pub use xformers::Xformers;
+
+pub(crate) use parts::width;
 
 use std::{fmt, str::FromStr};
 
@@ -152,6 +158,8 @@ registry! {
         TorchDefault(TorchDefault) = "torch-default",
         BurnDefault(BurnDefault) = "burn-default",
         FanScaled(FanScaled) = "fan-scaled",
+        Mup(Mup) = "mup",
+        UMup(UMup) = "u-mup",
     }
     names {
         "gpt2" => Gpt2::new(), "GPT-2 as in the paper, nanoGPT and Hugging Face";
@@ -213,6 +221,13 @@ registry! {
         "xformers-small" => Xformers::new(), "xformers: small init by both fans, not on the MLP";
         "levanter-gpt2" => Levanter::gpt2(), "levanter's GPT-2: 1/sqrt(fan_in), tables 0.02/d";
         "levanter-llama" => Levanter::llama(), "levanter's Llama: 1/sqrt(fan_in), tables 1/d";
+        "mup" => Mup::new(), "muP for Adam over GPT-2's start, base 256";
+        "mup-sgd" => Mup::sgd(), "muP for SGD over GPT-2's start, base 256";
+        "mup-megatron" => Mup::megatron(), "Megatron-LM with muP's widths, base 256";
+        "mup-cerebras" => Mup::cerebras(), "Cerebras-GPT: 0.08 cut at 2 sigma, muP's widths, tables times 10, base 256";
+        "depth-mup" => Mup::depth(), "depth-muP: muP, and branches times (N/N0)^-1/2, base 256 x 2";
+        "complete-p" => Mup::complete_p(), "CompleteP: muP, and branches times N0/N, base 256 x 2";
+        "u-mup" => UMup::new(), "u-muP: N(0, 1), and multipliers for the rest";
         "torch-default" => TorchDefault::new(), "PyTorch's defaults";
         "torch-transformer-layer" => TorchDefault::transformer_layer(), "nn.TransformerEncoderLayer: nn.MultiheadAttention and PyTorch's defaults";
         "torch-transformer" => TorchDefault::transformer(), "nn.Transformer: Xavier uniform in the layers, packed query, key and value as one";

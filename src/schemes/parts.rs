@@ -39,7 +39,7 @@ pub(super) fn check_depth(depth: &Depth, tree: &[ParamSpec]) -> Result<(), Error
 
 /// The width `d` that the papers mean at this parameter: of the residual stream next to a matrix, of a row of a table, and the
 /// `fan_in` of a map that has no part in a Transformer.
-pub(super) fn width(param: &ParamSpec) -> Result<f64, Error> {
+pub(crate) fn width(param: &ParamSpec) -> Result<f64, Error> {
     let width = match param.role() {
         role if role.is_table() => param.shape().last().copied().unwrap_or(0),
         Role::PatchEmbedding

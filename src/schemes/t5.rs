@@ -2,11 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::parts::{weights, width};
+use super::{
+    mup::check_tied,
+    parts::{weights, width},
+};
 use crate::{
-    error::{Error, ErrorKind},
+    error::Error,
     initializer::Initializer,
     param::ParamSpec,
+    parametrization::head_width,
     role::Role,
     rule::{Family, Fan, Init, Rule, VarianceScaling},
 };
@@ -15,7 +19,7 @@ use crate::{
 ///
 /// | role | start |
 /// |---|---|
-/// | token embedding | `N(0, 1)`; a tied head divides the logits by `sqrt(d)` in the forward pass |
+/// | token embedding | `N(0, 1)`; with a [tied](Self::with_tied) head the last norm is multiplied by `1/sqrt(d)` |
 /// | query | `N(0, 1/sqrt(d h))`, `h` the width of a head, and scores that are **not** divided by `sqrt(h)` |
 /// | key, value | `N(0, 1/sqrt(d))` |
 /// | attention output | `N(0, 1/sqrt(H h))` |
@@ -24,8 +28,9 @@ use crate::{
 /// | untied head | `N(0, 1/sqrt(d))` |
 /// | norm gain | 1 |
 ///
-/// The plan warns until the model does its part: [`Rule::forward`] of the query is `sqrt(h)`, which undoes a `1/sqrt(h)` in the attention. For a
-/// model that keeps its `1/sqrt(h)` take [`scaled`](Self::scaled): the query is `N(0, 1/sqrt(d))`, and the scores of step 0 are the same.
+/// [`Rule::forward`] of the query and its bias is `sqrt(h)`, which undoes the `1/sqrt(h)` of burn's attention and makes it T5's. For attention
+/// that has none take [`unscaled`](Self::unscaled). [`scaled`](Self::scaled) keeps the `1/sqrt(h)` where it is: the query is `N(0, 1/sqrt(d))`, and
+/// the scores of step 0 are the same.
 ///
 /// Deviation: Hugging Face starts an untied head at `N(0, 1)`, which puts the loss of step 0 above 100; here it has the std that
 /// the tied head has after its division.
@@ -42,6 +47,11 @@ pub struct T5 {
     pub relative_bias: Family,
     /// Whether the query's start has the `1/sqrt(h)` that the attention lacks.
     pub fold_scale: bool,
+    /// Whether the model's attention has the `1/sqrt(h)` all the same, so that the query's multiplier has to undo it.
+    pub undo_scale: bool,
+    /// Whether the token table is the head, too; nothing for a warning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tied: Option<bool>,
     /// Std of an untied head; nothing for `1/sqrt(d)`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head_std: Option<f64>,
@@ -56,6 +66,8 @@ impl Default for T5 {
             mlp_family: Family::TruncatedNormal { bound: 2.0, compensated: true },
             relative_bias: Family::Uniform,
             fold_scale: true,
+            undo_scale: true,
+            tied: None,
             head_std: None,
             router_std: 0.02,
         }
@@ -78,41 +90,46 @@ impl T5 {
         Self { fold_scale: false, ..Self::default() }
     }
 
+    /// For attention that has no `1/sqrt(h)` of its own, so that there is nothing to undo.
+    pub fn unscaled() -> Self {
+        Self { undo_scale: false, ..Self::default() }
+    }
+
+    /// With the token table for a head, whose logits the last norm divides by `sqrt(d)`.
+    pub fn with_tied(self, tied: bool) -> Self {
+        Self { tied: Some(tied), ..self }
+    }
+
     fn query(&self, param: &ParamSpec) -> Result<Rule, Error> {
         let std = 1.0 / width(param)?.sqrt();
-        if !self.fold_scale {
-            return Ok(Init::normal(std).into());
+        match self.fold_scale {
+            true => Ok(Rule { forward: self.undone(param)?, ..Init::normal(std / head_width(param)?.sqrt()).into() }),
+            false => Ok(Init::normal(std).into()),
         }
-        let (columns, heads) = (param.fans()?.fan_out, param.heads()?);
-        if heads == 0 || !columns.is_multiple_of(heads) {
-            return Err(param.error(
-                ErrorKind::Shape,
-                format!("{columns} columns are not {heads} heads of equal width"),
-                "state the number of heads: .heads(\"**\", 12)",
-            ));
+    }
+
+    /// The multiplier of the query and of its bias.
+    fn undone(&self, param: &ParamSpec) -> Result<f64, Error> {
+        match self.fold_scale && self.undo_scale {
+            true => Ok(head_width(param)?.sqrt()),
+            false => Ok(1.0),
         }
-        let root = ((columns / heads) as f64).sqrt();
-        Ok(Rule {
-            forward: root,
-            needs: Some(
-                "T5 folds 1/sqrt(h) into the query: leave it out of the attention, or multiply the query by sqrt(h)"
-                    .into(),
-            ),
-            ..Init::normal(std / root).into()
-        })
+    }
+
+    fn table(&self) -> Rule {
+        let divide = "if the head is tied to this table, divide the logits by sqrt(d), or say .with_tied(true)";
+        let needs = self.tied.is_none().then(|| divide.into());
+        Rule { needs, ..Init::normal(self.embedding_std).into() }
     }
 }
 
 impl Initializer for T5 {
     fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
-        weights(param, |param| {
+        let rule = weights(param, |param| {
             let by_fan = |family| Init::VarianceScaling(VarianceScaling { scale: 1.0, fan: Fan::In, family });
             Ok(match param.role() {
                 Role::Query => self.query(param)?,
-                Role::TokenEmbedding => Rule {
-                    needs: Some("if the head is tied to this table, divide the logits by sqrt(d)".into()),
-                    ..Init::normal(self.embedding_std).into()
-                },
+                Role::TokenEmbedding => self.table(),
                 Role::RelativeBias => match self.relative_bias {
                     Family::Uniform => Init::xavier_uniform(1.0).into(),
                     family => family.with_std(1.0 / (param.stack()?.d_model as f64).sqrt()).into(),
@@ -126,6 +143,21 @@ impl Initializer for T5 {
                 role if role.is_table() => Init::normal(self.embedding_std).into(),
                 _ => by_fan(Family::Normal).into(),
             })
-        })
+        })?;
+        let forward = match param.role() {
+            Role::Bias if param.weight_role() == Some(Role::Query) => self.undone(param)?,
+            Role::NormGain | Role::NormBias if self.tied == Some(true) && param.is_final_norm() => {
+                1.0 / width(param)?.sqrt()
+            }
+            _ => 1.0,
+        };
+        Ok(rule.map(|rule| Rule { forward: rule.forward * forward, ..rule }))
+    }
+
+    fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
+        match self.tied {
+            Some(tied) => check_tied(Some(tied), tree),
+            None => Ok(()),
+        }
     }
 }

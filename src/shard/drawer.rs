@@ -5,8 +5,19 @@ use std::ops::Range;
 use crate::{
     plan::Entry,
     rule::{FillContext, Law},
-    sample::{Element, Stream},
+    sample::{Element, Stream, each},
 };
+
+/// All values of one parameter in row-major order of its spec's shape: a function of the plan's lines and the seed.
+pub(crate) fn values<E: Element>(entries: &[Entry], seed: u64) -> Vec<E> {
+    let shape = entries[0].spec().shape();
+    let mut out = E::zeros(shape.iter().product::<u64>() as usize);
+    let columns = shape.last().map_or(1, |&d| d);
+    if !out.is_empty() {
+        Drawer::new(entries, seed).fill(0..out.len() as u64 / columns, std::slice::from_ref(&(0..columns)), &mut out);
+    }
+    out
+}
 
 /// Draws any rows and columns of a parameter, taken as the matrix `[product of the leading dimensions, last dimension]`.
 ///
@@ -58,16 +69,18 @@ impl<'a, E: Element> Drawer<'a, E> {
     fn prepare(&mut self, row: u64) -> u64 {
         let mut enough = u64::MAX;
         for (entry, whole) in self.entries.iter().zip(&mut self.wholes) {
-            let height = match entry.law() {
-                Law::Orthogonal { matrix, .. } => matrix[0],
-                Law::Fill { .. } => entry.spec().num_elements() / width_of(entry, self.columns).max(1),
+            // A convolution is one matrix, whose rows are all that belongs to one channel: several of the rows here.
+            let size = match entry.law() {
+                Law::Orthogonal { matrix, .. } => matrix[0] * matrix[1],
+                Law::Fill { .. } => entry.spec().num_elements(),
                 _ => continue,
             };
+            let height = size / width_of(entry, self.columns).max(1);
             let first_row = row / height * height;
             if whole.as_ref().is_none_or(|whole| whole.first_row != first_row) {
                 // The old one goes first: there is room for one.
                 *whole = None;
-                let values = compute(entry, self.seed, self.stream, first_row);
+                let values = compute(entry, self.seed, self.stream, row / height);
                 *whole = Some(Whole { first_row, rows: height, values });
             }
             enough = enough.min(first_row + height);
@@ -86,7 +99,7 @@ impl<'a, E: Element> Drawer<'a, E> {
             Law::Draw(distribution) if alike => each_row(out, width, |row, values| {
                 self.runs(first + row, columns, values, |at, run| self.stream.fill(distribution, at, run));
             }),
-            Law::Constant(value) if alike => out.fill(E::round(*value)),
+            Law::Constant(value) if alike => each(out, PIECE, |_, out| out.fill(E::round(*value))),
             _ => each_row(out, width, |row, values| {
                 self.runs(first + row, columns, values, |at, run| self.blocks(at, run));
             }),
@@ -137,13 +150,13 @@ fn width_of(entry: &Entry, columns: u64) -> u64 {
     entry.spec().block().map_or(columns, |block| block.len)
 }
 
-/// The whole matrix that begins at `first_row`, in the columns of its block.
-fn compute<E: Element>(entry: &Entry, seed: u64, stream: Stream, first_row: u64) -> Vec<E> {
+/// The whole of matrix number `index`, in the columns of its block.
+fn compute<E: Element>(entry: &Entry, seed: u64, stream: Stream, index: u64) -> Vec<E> {
     let start = entry.spec().block().map_or(0, |block| block.start);
     match entry.law() {
         // Each matrix has a stream of its own.
         Law::Orthogonal { gain, matrix } => {
-            let name = format!("{}[{}, {start}]", entry.stream_path(), first_row / matrix[0]);
+            let name = format!("{}[{index}, {start}]", entry.stream_path());
             let [rows, columns] = matrix.map(|d| d as usize);
             let mut out = vec![E::default(); rows * columns];
             Stream::new(seed, &name).orthogonal(rows, columns, *gain, &mut out);
@@ -158,18 +171,14 @@ fn compute<E: Element>(entry: &Entry, seed: u64, stream: Stream, first_row: u64)
     }
 }
 
+/// Values in one piece of parallel work.
+const PIECE: usize = 1 << 15;
+
 /// Calls `f` with the number and the values of each row, on all threads with the `rayon` feature.
 fn each_row<E: Element>(out: &mut [E], width: u64, f: impl Fn(u64, &mut [E]) + Sync) {
     let width = width as usize;
-    #[cfg(feature = "rayon")]
-    {
-        use rayon::prelude::*;
-        // Rows in one piece of parallel work.
-        let rows = (1usize << 15).div_ceil(width);
-        out.par_chunks_mut(rows * width).enumerate().for_each(|(piece, values)| {
-            values.chunks_mut(width).enumerate().for_each(|(row, values)| f((piece * rows + row) as u64, values));
-        });
-    }
-    #[cfg(not(feature = "rayon"))]
-    out.chunks_mut(width).enumerate().for_each(|(row, values)| f(row as u64, values));
+    let rows = PIECE.div_ceil(width);
+    each(out, rows * width, |piece, values| {
+        values.chunks_mut(width).enumerate().for_each(|(row, values)| f((piece * rows + row) as u64, values));
+    });
 }

@@ -2,7 +2,7 @@
 
 mod drawer;
 
-pub(crate) use drawer::Drawer;
+pub(crate) use drawer::{Drawer, values};
 
 use std::ops::Range;
 

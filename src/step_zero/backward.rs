@@ -24,6 +24,9 @@ mod inner {
             if !logits.device().is_autodiff() {
                 return None;
             }
+            // A leaf of its own, so that there is a graph where the model is frozen or cut off.
+            let leaf = Tensor::zeros([1, 1, 1], (&logits.device(), logits.dtype())).require_grad();
+            let logits = logits + leaf;
             let targets = targets.to_device(&logits.device()).unsqueeze_dim::<3>(2);
             Some(Self(log_softmax(logits, 2).gather(2, targets).mean().neg().backward()))
         }

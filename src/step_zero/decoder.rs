@@ -15,6 +15,8 @@ pub(super) struct Decoder {
     /// `None` where it is the token embedding.
     pub head: Option<Matrix>,
     pub d_model: u64,
+    /// Multiplier that the forward pass has on the gain of the final norm, and so on the logits.
+    pub final_multiplier: f64,
     /// Norms that do not start at gain 1 and offset 0.
     pub uneven_norms: Vec<String>,
 }
@@ -57,6 +59,15 @@ impl Decoder {
                 "measure the model instead",
             ));
         }
+        for role in [Role::TokenEmbedding, Role::PositionEmbedding] {
+            if let Some(second) = plan.iter().filter(|entry| entry.spec().role() == role).nth(1) {
+                return Err(second.spec().error(
+                    ErrorKind::Config,
+                    format!("it is a second table with the role {role}"),
+                    "predict covers a decoder with one table of tokens and one of positions; correct the role, or measure the model",
+                ));
+            }
+        }
         let find = |role| plan.iter().find(|entry| entry.spec().role() == role);
         let token = find(Role::TokenEmbedding).ok_or_else(|| missing("token embedding", None))?;
         let &[_, d_model] = token.spec().shape() else { return Err(missing("token embedding", None)) };
@@ -78,8 +89,10 @@ impl Decoder {
                 Role::NormGainOffset | Role::NormBias => 0.0,
                 _ => return false,
             };
-            entry.law().mean() != neutral || entry.std() != 0.0
+            let multiplied = entry.rule().forward != 1.0 && !entry.spec().is_final_norm();
+            entry.law().mean() != neutral || entry.std() != 0.0 || multiplied
         };
+        let gain = |entry: &&Entry| entry.spec().is_final_norm() && entry.spec().role() == Role::NormGain;
         let tree = Tree { plan };
         Ok(Self {
             token: table(token)?,
@@ -87,6 +100,7 @@ impl Decoder {
             layers: (0..layers).map(|layer| tree.layer(layer, activation)).collect::<Result<_, _>>()?,
             head: (!tied).then(|| tree.matrix(&[Role::OutputHead], None)).transpose()?,
             d_model,
+            final_multiplier: plan.iter().find(gain).map_or(1.0, |entry| entry.rule().forward),
             uneven_norms: plan.iter().filter(uneven).map(|entry| entry.spec().path().to_string()).collect(),
         })
     }

@@ -1,15 +1,22 @@
 //! What a probe hears in one forward pass, reduced on the host as it goes by.
 
+use std::collections::HashSet;
+
 use burn::tensor::Tensor;
 
 use super::measure::{failed, floats};
 use super::{Point, Reading, Scores, Site, pieces};
 use crate::Error;
 
+/// Scores at or below are masked: code that has no -inf takes -1e9 or the least number of its dtype.
+const MASKED: f32 = -1e4;
+
 /// Second moments and scores, in the order in which they were shown.
 #[derive(Default)]
 pub(super) struct Heard {
     pub d_model: Option<u64>,
+    batch: Option<[usize; 2]>,
+    points: HashSet<Point>,
     pub stream: Vec<Reading>,
     pub branches: Vec<Reading>,
     pub attention: Vec<Scores>,
@@ -31,7 +38,14 @@ impl Heard {
                 return;
             }
         };
-        let [_, length, width] = value.dims();
+        let [rows, length, width] = value.dims();
+        if let Some(reason) = self.misfit(point, rows, length, width) {
+            self.failure = Some(failed(
+                format!("{point} has the shape {:?}: {reason}", value.dims()),
+                "see step_zero::Site for the shapes",
+            ));
+            return;
+        }
         let finite = match point.site {
             Site::AttnScores => self.scores(point, &values, length, width),
             _ => self.vectors(point, &values, length, width),
@@ -41,6 +55,28 @@ impl Heard {
                 format!("{point} holds a value that is not finite"),
                 "look at the parameters that make it: they hold one, or their scale overflows the dtype",
             ));
+        }
+    }
+
+    /// What is wrong with what is shown, before it is looked at.
+    fn misfit(&mut self, point: Point, rows: usize, length: usize, width: usize) -> Option<&'static str> {
+        if rows * length * width == 0 {
+            return Some("it is empty");
+        }
+        if !self.points.insert(point) {
+            return Some("the point was shown before");
+        }
+        match point.site {
+            Site::AttnScores if point.layer.is_none() => Some("it belongs to no layer, use in_layer"),
+            Site::AttnScores if length != width => Some("scores are [batch * heads, seq, seq]"),
+            Site::AttnScores => None,
+            _ if *self.batch.get_or_insert([rows, length]) != [rows, length] => {
+                Some("the points before had another batch or length")
+            }
+            _ if self.d_model.is_some_and(|d_model| d_model != width as u64) => {
+                Some("the points before had another width")
+            }
+            _ => None,
         }
     }
 
@@ -80,7 +116,7 @@ impl Heard {
             for row in head.chunks_exact(width) {
                 let max = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
                 let (mut sum, mut weighted) = (0.0, 0.0);
-                for z in row.iter().filter(|z| **z != f32::NEG_INFINITY).map(|&z| f64::from(z)) {
+                for z in row.iter().filter(|z| !(**z <= MASKED)).map(|&z| f64::from(z)) {
                     let e = (z - max).exp();
                     sum += e;
                     weighted += e * (z - max);

@@ -7,7 +7,7 @@ use burn::tensor::{Int, Tensor};
 
 use super::backward::Backward;
 use super::listen::Heard;
-use super::parameters::measured;
+use super::parameters::{measured, token_rows};
 use super::position::Position;
 use super::probe::Leaves;
 use super::{Batch, Probe, StepZero, pieces};
@@ -45,7 +45,7 @@ pub fn step_zero<F>(batch: &Batch, forward: F) -> Result<StepZero, Error>
 where
     F: FnOnce(Tensor<2, Int>, &mut Probe<'_>) -> Tensor<3>,
 {
-    Ok(run(batch, forward)?.0)
+    Ok(run(batch, None, forward)?.0)
 }
 
 /// [`step_zero`], with what the parameters of `model` hold, and, where there is autodiff, the gradient of each: all that
@@ -75,19 +75,22 @@ impl Setup {
         M: Module,
         F: FnOnce(&M, Tensor<2, Int>, &mut Probe<'_>) -> Tensor<3>,
     {
-        let (mut result, backward) = run(batch, |tokens, probe| forward(model, tokens, probe))?;
+        let rows = token_rows(model, self)?;
+        let (mut result, backward) = run(batch, rows, |tokens, probe| forward(model, tokens, probe))?;
         result.parameters = measured(model, self)?;
         result.gradients = backward.map(|backward| backward.of(model)).unwrap_or_default();
         Ok(result)
     }
 }
 
-fn run<F>(batch: &Batch, forward: F) -> Result<(StepZero, Option<Backward>), Error>
+/// `rows`: those of the table of tokens, where it is known.
+fn run<F>(batch: &Batch, rows: Option<u64>, forward: F) -> Result<(StepZero, Option<Backward>), Error>
 where
     F: FnOnce(Tensor<2, Int>, &mut Probe<'_>) -> Tensor<3>,
 {
     let tokens = integers(&batch.tokens, "tokens")?;
     let targets = integers(&batch.targets, "targets")?;
+    let table = rows.unwrap_or(u64::MAX);
     let [rows, length] = batch.tokens.dims();
     if batch.targets.dims() != [rows, length] || tokens.is_empty() {
         return Err(failed(
@@ -102,7 +105,7 @@ where
         let bad = |&value: &i64| value < 0 || value as u64 >= vocab;
         all.into_iter().find_map(|(name, values)| values.iter().copied().find(bad).map(|value| (name, value)))
     };
-    if let Some((name, bad)) = outside(batch.vocab.unwrap_or(u64::MAX)) {
+    if let Some((name, bad)) = outside(batch.vocab.unwrap_or(table)) {
         return Err(failed(
             format!("{name} {bad} is outside of the vocabulary"),
             "use tokens from 0 to below the vocabulary",
@@ -222,6 +225,7 @@ impl Sums {
             final_norm: heard.final_norm,
             gradients: Vec::new(),
             parameters: Vec::new(),
+            repeats: Some(mean(repeats)),
             positions: tokens.len() as u64,
             norm_epsilon: None,
             reported_loss: None,

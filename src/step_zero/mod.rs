@@ -30,6 +30,7 @@ mod predict;
 mod probe;
 mod report;
 mod seeds;
+mod sparkline;
 
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +44,7 @@ pub use predict::predict;
 pub use probe::{Point, Probe, Site};
 pub use report::{Beside, Row};
 
+use crate::Role;
 use logits::{LogitLaw, Own};
 
 /// The state of a model at step zero, measured or predicted. Logarithms are natural, losses in nats.
@@ -90,6 +92,9 @@ pub struct StepZero {
     /// What the parameters hold, where [`measure`] saw them, or are planned to hold.
     #[serde(default)]
     pub parameters: Vec<Parameter>,
+    /// The share of positions whose target is their own input token.
+    #[serde(default)]
+    pub repeats: Option<f64>,
     /// Positions of the batch.
     #[serde(default)]
     pub positions: u64,
@@ -174,6 +179,9 @@ pub struct Spread {
     pub own_logit: f64,
 }
 
+/// Norms of code bases add 1e-12 to 1e-3.
+const LARGEST_EPSILON: f64 = 2e-3;
+
 impl StepZero {
     /// ln V, the loss of guessing.
     pub fn ln_vocab(&self) -> f64 {
@@ -192,8 +200,11 @@ impl StepZero {
         let shown = || {
             let (last, norm) = (self.stream.last()?, self.final_norm?);
             let epsilon = last.second_moment * (1.0 / norm - 1.0);
-            // Below that f32 shows nothing.
-            (epsilon > 1e-5 * last.second_moment && norm < 1.0).then_some(epsilon)
+            let neutral =
+                |p: &Parameter| p.role != Role::NormGain || p.layer.is_some() || (p.mean, p.std) == (1.0, 0.0);
+            // Below that f32 shows nothing, and what is more is no epsilon but a gain, an offset or no norm at all.
+            let shows = epsilon > 1e-5 * last.second_moment && epsilon < LARGEST_EPSILON;
+            (shows && norm < 1.0 && self.parameters.iter().all(neutral)).then_some(epsilon)
         };
         self.norm_epsilon.or_else(shown)
     }

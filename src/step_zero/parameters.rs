@@ -3,7 +3,8 @@
 use burn::module::Module;
 use serde::{Deserialize, Serialize};
 
-use crate::audit::samples;
+use crate::audit::{Lanes, samples};
+use crate::tree::Survey;
 use crate::{Error, Plan, Role, Setup};
 
 /// One parameter, or one block of a packed one.
@@ -68,11 +69,24 @@ pub(super) fn planned(plan: &Plan) -> Vec<Parameter> {
         .collect()
 }
 
+/// Rows of the table of tokens, where the tree shows it.
+pub(super) fn token_rows<M: Module>(model: &M, setup: &Setup) -> Result<Option<u64>, Error> {
+    let survey = Survey::of(model, setup)?;
+    let specs = survey.sites.known.iter().flat_map(|site| &site.specs);
+    let mut tables = specs.filter(|spec| spec.role() == Role::TokenEmbedding);
+    // Encoder and decoder may have a table each.
+    let first = tables.next().and_then(|spec| spec.shape().first().copied());
+    Ok(first.filter(|_| tables.next().is_none()))
+}
+
 /// As the model has them; parameters whose role cannot be told are left out.
 pub(super) fn measured<M: Module>(model: &M, setup: &Setup) -> Result<Vec<Parameter>, Error> {
     let parameters = samples(model, setup)?.into_iter().map(|(spec, sample)| {
         let statistics = sample.statistics;
-        let loudest = sample.rows.filter(|rows| rows.count > 1 && spec.role().is_table()).map(|rows| {
+        // A head has its tokens in its columns.
+        let lanes = if spec.role() == Role::OutputHead { sample.columns } else { sample.rows };
+        let tokens = |lanes: &Lanes| lanes.count > 1 && (spec.role().is_table() || spec.role() == Role::OutputHead);
+        let loudest = lanes.filter(tokens).map(|rows| {
             let all = statistics.rms().powi(2) * statistics.count as f64;
             let others = (all - rows.largest.squares).max(0.0) / ((rows.count - 1) * rows.len) as f64;
             Loudest { index: rows.largest.index, rms: rows.rms(rows.largest), others: others.sqrt() }

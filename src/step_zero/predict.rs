@@ -50,6 +50,15 @@ pub fn predict(plan: &Plan, architecture: &Architecture) -> Result<StepZero, Err
             "use a vocabulary from 2 to the rows of the table",
         ));
     }
+    if let Some(table) = decoder.positions.as_ref().filter(|table| table.rows < architecture.length) {
+        return Err(Error::config(
+            format!(
+                "the sequences have {} tokens and the table {} has {} rows",
+                architecture.length, table.path, table.rows
+            ),
+            "use Architecture::with_length",
+        ));
+    }
     let mut result = Walk::new(&decoder, architecture, vocab).run();
     result.parameters = planned(plan);
     Ok(result)
@@ -96,6 +105,7 @@ impl<'a> Walk<'a> {
             final_norm: None,
             gradients: Vec::new(),
             parameters: Vec::new(),
+            repeats: architecture.repeats,
             positions: architecture.sequences * architecture.length,
             norm_epsilon: Some(architecture.norm_epsilon),
             reported_loss: None,
@@ -147,6 +157,11 @@ impl<'a> Walk<'a> {
         Kernel::embedding(&self.grid, self.decoder.token.variance, positions, self.collision)
             .scale(scale)
             .dropout(self.architecture.dropout)
+    }
+
+    /// Factors on the logits that are not in the head.
+    fn logit_multiplier(&self) -> f64 {
+        self.architecture.logit_multiplier * self.decoder.final_multiplier
     }
 
     fn norm(&self, x: &Kernel) -> Kernel {
@@ -212,7 +227,7 @@ impl<'a> Walk<'a> {
     fn logits(&mut self, x: &Kernel, normed: &Kernel) -> Logits {
         let (grid, architecture) = (&self.grid, self.architecture);
         let (table, width) = (self.decoder.token.variance, self.decoder.d_model as f64);
-        let gain = architecture.logit_multiplier.powi(2)
+        let gain = self.logit_multiplier().powi(2)
             * self.decoder.head.as_ref().map_or(width * table, |head| head.linear.gain());
         let final_norm = normed.second_moment(grid);
         let logit_std = (gain * final_norm).sqrt();
@@ -244,7 +259,7 @@ impl<'a> Walk<'a> {
         result.logit_std = logit_std;
         result.own_logit = own.map(|own| own.law.mean);
         result.own_logit_std = own.map(|own| own.law.std);
-        result.final_norm = Some(final_norm);
+        result.final_norm = Some(final_norm * self.decoder.final_multiplier.powi(2));
         result.spread = Some(Spread {
             loss: (variance * collision).sqrt().hypot(log_sum_exp),
             log_sum_exp,
@@ -264,7 +279,7 @@ impl<'a> Walk<'a> {
         };
         let enters = architecture.embedding_multiplier;
         let fraction = (table * enters * enters * per_norm(-1.0)).min(1.0);
-        let mean = architecture.logit_multiplier * enters * self.decoder.d_model as f64 * table * per_norm(-0.5);
+        let mean = self.logit_multiplier() * enters * self.decoder.d_model as f64 * table * per_norm(-0.5);
         Standing { law: Own { mean, std: logit_std * (1.0 - fraction).sqrt() }, fraction, others: 0.0 }
     }
 
@@ -272,7 +287,7 @@ impl<'a> Walk<'a> {
         let epsilon = self.architecture.norm_epsilon;
         let errors = self.errors(normed, logits);
         if let Some(head) = &self.decoder.head {
-            self.matrix_gradient(head, &errors.scale(self.architecture.logit_multiplier.powi(2)), normed);
+            self.matrix_gradient(head, &errors.scale(self.logit_multiplier().powi(2)), normed);
         }
         let mut gradient = errors.scale(logits.gain).norm(x.own(), epsilon);
         // The gradient at the head goes like 1/v, and strays with it.
@@ -300,7 +315,7 @@ impl<'a> Walk<'a> {
         let (on_own, own_square) =
             logits.own.map_or((0.0, 0.0), |own| (own.probability(1), own.probability(2) * (1.0 - own.fraction)));
         let others = 1.0 - on_own;
-        let final_norm = self.result.final_norm.unwrap_or(1.0).max(f64::MIN_POSITIVE);
+        let final_norm = normed.second_moment(&self.grid).max(f64::MIN_POSITIVE);
         normed.map_pairs(|value, own| {
             let alike = (logits.variance * value / final_norm).min(LARGE).exp();
             let common = (alike / v).min(1.0) * others * others;
@@ -374,7 +389,7 @@ impl Walk<'_> {
         let read = Kernel::embedding(&self.grid, 1.0, 0.0, self.collision);
         let mut square = gradient.square_sum(&read, &self.grid, self.sequences);
         if architecture.tied {
-            let scale = architecture.logit_multiplier.powi(2) * self.decoder.d_model as f64;
+            let scale = self.logit_multiplier().powi(2) * self.decoder.d_model as f64;
             square += scale * errors.square_sum(normed, &self.grid, self.sequences);
         }
         self.push_gradient(&token.path, square * token.forward.powi(2));

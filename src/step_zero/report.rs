@@ -28,8 +28,9 @@ impl fmt::Display for StepZero {
         if let (Some(first), Some(last)) = (self.stream.first(), self.stream.last()) {
             writeln!(
                 f,
-                "residual stream {:.3e} -> {:.3e} over {} branches",
+                "residual stream {:.3e} {} {:.3e} over {} branches",
                 first.second_moment,
+                self.sparkline(),
                 last.second_moment,
                 self.branches.len()
             )?;

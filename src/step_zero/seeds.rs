@@ -18,6 +18,9 @@ impl StepZero {
                 && run.attention.len() == first.attention.len()
                 && run.gradients.iter().map(|g| &g.path).eq(first.gradients.iter().map(|g| &g.path))
         };
+        if runs.iter().any(|run| run.seeds > 1) {
+            return Err(unequal("one of the measurements is itself a mean"));
+        }
         if !runs.iter().all(like_first) {
             return Err(unequal("the measurements are of different models"));
         }
@@ -68,6 +71,7 @@ impl StepZero {
                 .map(|i| Gradient { path: first.gradients[i].path.clone(), norm: maybe(&|run| run.gradients[i].norm) })
                 .collect(),
             parameters: first.parameters.clone(),
+            repeats: maybe(&|run| run.repeats),
             positions: first.positions,
             norm_epsilon: first.norm_epsilon,
             reported_loss: first.reported_loss,

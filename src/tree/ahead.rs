@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use burn::tensor::{DType, Element as BurnElement, TensorData, bf16, f16};
 
-use super::values;
+use crate::shard::values;
 use crate::{
     plan::Entry,
     sample::{Element, each},

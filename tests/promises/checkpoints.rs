@@ -317,7 +317,10 @@ fn schemes_on_blueprints() {
             match model.plan(&scheme) {
                 Ok(plan) => assert!(plan.num_params() > 10_000),
                 Err(error) => assert!(
-                    matches!(error.kind(), ErrorKind::Unmatched | ErrorKind::NoRule | ErrorKind::Shape),
+                    matches!(
+                        error.kind(),
+                        ErrorKind::Unmatched | ErrorKind::NoRule | ErrorKind::Shape | ErrorKind::MissingFact
+                    ),
                     "{name} on {}: {error}",
                     model.model_type()
                 ),

@@ -356,6 +356,8 @@ fn a_reported_loss_is_explained() {
     assert_eq!(fault(healthy.loss), None);
     assert_eq!(fault(healthy.loss * positions), Some(Fault::LossIsSum));
     assert_eq!(fault(healthy.loss / 2f64.ln()), Some(Fault::LossInBits));
+    assert_eq!(fault(healthy.loss * 32.0), Some(Fault::LossIsSum));
+    assert_eq!(fault(healthy.loss.exp()), Some(Fault::LossIsPerplexity));
     assert_eq!(fault(healthy.loss * 0.5), Some(Fault::Unexplained));
 }
 
@@ -393,4 +395,142 @@ fn deep_and_narrow_faults() {
     assert_eq!((first.fault, first.parameters), (Fault::HalfPrecision, vec![ill.gradients[3].path.clone()]));
     ill.stream[4].second_moment = 2e8;
     assert_eq!(ill.findings()[0].fault, Fault::HalfPrecision);
+}
+
+fn first(s: &StepZero) -> (Fault, String) {
+    let finding = s.findings().into_iter().next().unwrap_or_else(|| panic!("{s}"));
+    let text = finding.to_string();
+    (finding.fault, text)
+}
+
+/// Faults that look like others: the one that causes them is named.
+#[test]
+fn no_innocent_parameter_is_named() {
+    let device = device().autodiff();
+    let start = |pick: fn(&burn_init::ParamSpec) -> bool, init: Init| start(pick, init).or(Gpt2::new());
+
+    let gain = llama(
+        &start(|p| p.role() == Role::NormGain && p.layer().is_none(), Init::constant(30.0)),
+        &batch(&device),
+        &device,
+    );
+    let (fault, text) = first(&gain.unwrap());
+    assert!(
+        fault == Fault::LogitsTooWide && text.contains("the final norm gives") && text.contains("norm_final"),
+        "{text}"
+    );
+
+    let qkv =
+        nano(&start(|p| p.role() == Role::Value && p.layer() == Some(1), Init::normal(0.6)), &batch(&device), &device);
+    let (fault, text) = first(&qkv.unwrap());
+    assert!(fault == Fault::MatrixOutOfScale && text.contains("h.1.attn.c_attn.weight"), "{text}");
+
+    let alike = llama(&start(|p| p.role() == Role::TokenEmbedding, Init::constant(0.02)), &batch(&device), &device);
+    assert_eq!(first(&alike.unwrap()).0, Fault::TokensAlike);
+
+    let drowned = gpt2(&start(|p| p.role() == Role::PositionEmbedding, Init::normal(2.0)), &batch(&device), &device);
+    assert_eq!(first(&drowned.unwrap()).0, Fault::PositionsDrown);
+
+    let head = llama(&start(|p| p.role() == Role::OutputHead, Init::Ones), &batch(&device), &device);
+    let (_, text) = first(&head.unwrap());
+    assert!(text.contains("all rows of the head are the same"), "{text}");
+
+    let config = TransformerConfig::new(VOCAB, CONTEXT, D, 2, HEADS);
+    let model = config.init_with(&Gpt2::new(), 1, &device).unwrap();
+    let loud = measure(&model, &batch(&device), |m, tokens, probe| m.forward_with(tokens, probe) * 20.0);
+    let (fault, text) = first(&loud.unwrap());
+    assert!(fault == Fault::LogitsTooWide && text.contains("times what the head's std makes"), "{text}");
+
+    let mut unshifted = batch(&device);
+    unshifted.targets = unshifted.tokens.clone();
+    assert_eq!(first(&measure(&model, &unshifted, Transformer::forward_with).unwrap()).0, Fault::TargetsAreInputs);
+}
+
+/// A row of an untied head is one of its columns.
+#[test]
+fn one_loud_row_of_a_head_is_named() {
+    let device = device();
+    let config = TransformerConfig::new(VOCAB, CONTEXT, D, 2, HEADS).with_tied(false);
+    let mut model = config.init_with(&Gpt2::new(), 1, &device).unwrap();
+    let head = model.head.as_mut().unwrap();
+    head.weight = head.weight.clone().map(|table| {
+        let loud = table.clone().slice([0..D, 77..78]) * 200.0;
+        table.slice_assign([0..D, 77..78], loud)
+    });
+    let (fault, text) = first(&measure(&model, &batch(&device), Transformer::forward_with).unwrap());
+    assert!(fault == Fault::RowOutOfScale && text.contains("row 77") && text.contains("head.weight"), "{text}");
+}
+
+/// Published schemes differ on purpose: none of them is an error, and warnings are only what their own numbers say.
+#[test]
+fn published_schemes_are_no_faults() {
+    let device = device();
+    let config = TransformerConfig::new(VOCAB, CONTEXT, D, LAYERS, HEADS)
+        .with_norm(Norm::RmsNorm)
+        .with_positions(Positions::Rotary)
+        .with_activation(Activation::SwiGlu)
+        .with_bias(false)
+        .with_tied(false);
+    // Kaiming's gain makes scores of std 2, mimetic ones are wide on purpose; modded-nanogpt's table is small for an epsilon of 1e-5, and a
+    // quarter of muP's base width multiplies the logits by 4.
+    let wide = ["kaiming-normal", "kaiming-uniform", "llm-foundry", "mimetic", "modded-nanogpt", "mup-cerebras"];
+    let (mut sound, mut alarms) = (0, Vec::new());
+    for (name, scheme, _) in burn_init::Scheme::all() {
+        let setup = config.setup();
+        let Ok(model) = config.build(&device).and_then(|model| setup.initialize(model, &scheme, 3)) else { continue };
+        let found = setup.measure(&model, &batch(&device), Transformer::forward_with).unwrap();
+        match found.check() {
+            Ok(()) => sound += 1,
+            Err(_) if wide.contains(&name) => {}
+            Err(error) => alarms.push(format!("{name}: {error}")),
+        }
+    }
+    assert!(sound >= 40 && alarms.is_empty(), "{sound}\n{}", alarms.join("\n"));
+}
+
+#[test]
+fn odd_models_do_not_panic() {
+    let device = device().autodiff();
+    let config = TransformerConfig::new(VOCAB, CONTEXT, D, 2, HEADS);
+    let model = config.init_with(&Gpt2::new(), 1, &device).unwrap();
+    // Logits without a graph have no gradients.
+    let cut = measure(&model, &batch(&device), |m, tokens, _| m.forward(tokens).detach()).unwrap();
+    assert!(cut.gradients.iter().all(|gradient| gradient.norm.is_none()));
+    // A token that the table does not have is told before the forward pass.
+    let mut outside = batch(&device);
+    outside.tokens = outside.tokens.clone() + VOCAB as i64;
+    let error = measure(&model, &outside, Transformer::forward_with).unwrap_err().to_string();
+    assert!(error.contains("is outside of the vocabulary"), "{error}");
+    // Two tokens only.
+    let two = TransformerConfig::new(2, 8, 64, 2, 4).init_with(&Gpt2::new(), 1, &device).unwrap();
+    let tokens = Tensor::<2, Int>::from_data([[0i64, 1, 1, 0, 1, 0, 0, 1]], &device);
+    let targets = Tensor::<2, Int>::from_data([[1i64, 1, 0, 1, 0, 0, 1, 0]], &device);
+    let measured = measure(&two, &Batch::new(tokens, targets), Transformer::forward_with).unwrap();
+    assert!(measured.findings().iter().all(|finding| finding.fault != Fault::Dead), "{measured}");
+
+    let shown = |site: burn_init::step_zero::Point, shape: [usize; 3]| {
+        let x = Tensor::<3>::zeros(shape, &device);
+        let result = measure(&model, &batch(&device), |m, tokens, probe| {
+            probe.show(Site::ResidPre.in_layer(0), &Tensor::zeros([4, CONTEXT, D], &device));
+            probe.show(site, &x);
+            m.forward(tokens)
+        });
+        result.unwrap_err().to_string()
+    };
+    assert!(shown(Site::ResidMid.in_layer(0), [4, CONTEXT, 0]).contains("it is empty"));
+    assert!(shown(Site::ResidMid.in_layer(0), [4, CONTEXT, D + 1]).contains("another width"));
+    assert!(shown(Site::ResidMid.in_layer(0), [2, CONTEXT, D]).contains("another batch or length"));
+    assert!(shown(Site::AttnScores.into(), [4, CONTEXT, CONTEXT]).contains("it belongs to no layer"));
+    assert!(shown(Site::AttnScores.in_layer(0), [4, CONTEXT, 3]).contains("[batch * heads, seq, seq]"));
+
+    // Masks without infinity.
+    let masked = measure(&model, &batch(&device), |m, tokens, probe| {
+        let mask = Tensor::<2, Bool>::tril_mask([CONTEXT, CONTEXT], 0, &device).unsqueeze::<3>();
+        probe.show(Site::AttnScores.in_layer(0), &Tensor::zeros([1, CONTEXT, CONTEXT], &device).mask_fill(mask, -1e9));
+        m.forward(tokens)
+    });
+    assert_eq!(masked.unwrap().attention[0].std, 0.0);
+
+    let healthy = gpt2(&Gpt2::new(), &batch(&device), &device).unwrap();
+    assert!(StepZero::mean(&[StepZero::mean(&[healthy.clone(), healthy.clone()]).unwrap(), healthy]).is_err());
 }

@@ -14,6 +14,8 @@ mod errors;
 mod fans;
 mod growth;
 mod known_trees;
+mod parametrization;
+mod pictures;
 mod residual;
 mod sampling;
 mod schemes;

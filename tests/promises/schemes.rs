@@ -3,8 +3,8 @@
 mod cases;
 mod complete;
 mod formulas;
-mod goldens;
+pub mod goldens;
 mod mimetic;
 mod pinned;
 mod primitives;
-mod tree;
+pub mod tree;

@@ -315,3 +315,18 @@ fn stream_and_branch_are_uncorrelated() {
     let mean = cosines.iter().sum::<f64>() / cosines.len() as f64;
     assert!(mean.abs() < 4.0 * bound / (cosines.len() as f64).sqrt(), "{mean}");
 }
+
+/// muP's multipliers are where its paper has them: the logits narrow with the width, tied or not.
+#[test]
+fn multipliers_are_followed() {
+    use burn_init::schemes::Mup;
+
+    for tied in [false, true] {
+        let (config, base) = (config().with_tied(tied), TransformerConfig::new(700, 32, 32, 3, 4).with_tied(tied));
+        let setup = config.setup();
+        let shapes = setup.base_shapes(&config.build(&device()).unwrap(), &base.build(&device()).unwrap()).unwrap();
+        let scheme = Mup::from(shapes).with_tied(tied);
+        let disagreement = disagreement(&measured(&config, &scheme, 21), &predicted(&config, &scheme));
+        assert_eq!(disagreement, None, "tied: {tied}");
+    }
+}

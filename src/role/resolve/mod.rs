@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    param::{Fans, Identity, ParamSpec, Stack},
+    param::{Identity, ParamSpec, Stack},
 };
 use blocks::{fans, reads_or_writes, split};
 use stacks::{StackDraft, list_of};
@@ -286,8 +286,36 @@ impl<'a> Reader<'a> {
             };
             sites.known.push(self.site(index, role, &stacks)?);
         }
-        self.give_biases_their_weights(&mut sites);
+        give_biases_their_weights(&mut sites);
+        self.mark_final_norm(&mut sites);
         Ok(sites)
+    }
+
+    /// The last norm is told by its name, or by being the only one that comes after the layers.
+    fn mark_final_norm(&self, sites: &mut Sites) {
+        let last_layer = self.drafts.iter().rposition(|draft| draft.layer.is_some());
+        let norm = |site: &Site| {
+            let leaf = &self.leaves[site.leaf];
+            let is_norm = site.specs[0].role.is_gain() || site.specs[0].role == Role::NormBias;
+            let (_, owner) = leaf.segments.split_last()?;
+            (is_norm && self.drafts[site.leaf].layer.is_none()).then_some(owner)
+        };
+        let named = |owner: &[String]| owner.iter().any(|segment| names::FINAL_NORMS.contains(&segment.as_str()));
+        let find = |fits: &dyn Fn(&Site, &[String]) -> bool| {
+            let mut owners: Vec<Vec<String>> = (sites.known.iter())
+                .filter_map(|site| norm(site).filter(|owner| fits(site, owner)).map(<[String]>::to_vec))
+                .collect();
+            owners.dedup();
+            (owners.len() == 1).then(|| owners.remove(0))
+        };
+        let after = |site: &Site, _: &[String]| last_layer.is_some_and(|last| site.leaf > last);
+        let Some(owner) = find(&|_, owner| named(owner)).or_else(|| find(&after)) else { return };
+        for site in &mut sites.known {
+            let leaf = &self.leaves[site.leaf];
+            if leaf.segments.len() == owner.len() + 1 && leaf.segments.starts_with(&owner) {
+                site.specs[0].final_norm = true;
+            }
+        }
     }
 
     fn site(&self, index: usize, role: Role, stacks: &HashMap<&str, (Stack, &StackDraft)>) -> Result<Site, Error> {
@@ -328,6 +356,7 @@ impl<'a> Reader<'a> {
             heads: last_match(&self.setup.heads, &path),
             experts,
             stored_transposed: transposed,
+            final_norm: false,
             id: Identity(leaf.id),
         };
         match stack {
@@ -381,28 +410,26 @@ impl<'a> Reader<'a> {
         }
         Ok(Some(Layout::InOut))
     }
+}
 
-    fn give_biases_their_weights(&self, sites: &mut Sites) {
-        let parent = |path: &str| path.rsplit_once('.').map_or(String::new(), |(parent, _)| parent.to_string());
-        let weights: HashMap<String, (Role, Option<Fans>)> = sites
-            .known
-            .iter()
-            .filter(|site| site.specs[0].path.ends_with(".weight") || site.specs[0].path == "weight")
-            .map(|site| {
-                let whole = &site.specs[0];
-                let fans = match site.specs.len() {
-                    1 => whole.fans,
-                    _ => whole.fans.map(|fans| Fans { fan_out: whole.shape.last().copied().unwrap_or(0), ..fans }),
-                };
-                (parent(&whole.path), (whole.role, fans))
-            })
-            .collect();
-        for spec in sites.known.iter_mut().flat_map(|site| &mut site.specs).filter(|spec| spec.role == Role::Bias) {
-            if let Some((role, fans)) = weights.get(&parent(&spec.path)) {
-                spec.weight_role = Some(*role);
-                spec.fans = *fans;
-            }
-        }
+/// A bias has the fans of its weight, and the blocks of a packed one.
+fn give_biases_their_weights(sites: &mut Sites) {
+    let parent = |path: &str| path.rsplit_once('.').map_or(String::new(), |(parent, _)| parent.to_string());
+    let weights: HashMap<String, Vec<ParamSpec>> = sites
+        .known
+        .iter()
+        .filter(|site| site.specs[0].path.ends_with(".weight") || site.specs[0].path == "weight")
+        .map(|site| (parent(&site.specs[0].path), site.specs.clone()))
+        .collect();
+    for site in sites.known.iter_mut().filter(|site| site.specs[0].role == Role::Bias) {
+        let bias = site.specs[0].clone();
+        let Some(weights) = weights.get(&parent(&bias.path)) else { continue };
+        let of = |weight: &ParamSpec| ParamSpec { weight_role: Some(weight.role), fans: weight.fans, ..bias.clone() };
+        let width = weights[0].shape.last();
+        site.specs = match weights.len() > 1 && bias.shape.len() == 1 && bias.shape.last() == width {
+            true => weights.iter().map(|weight| ParamSpec { block: weight.block, ..of(weight) }).collect(),
+            false => vec![of(&weights[0])],
+        };
     }
 }
 

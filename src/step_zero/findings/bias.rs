@@ -3,8 +3,8 @@
 use super::{Fault, Finding, Severity, StepZero};
 use crate::Role;
 
-/// From this share of the embeddings' second moment on a bias is heard by all positions.
-const HEARD: f64 = 0.25;
+/// From this multiple of the embeddings' second moment on a bias is most of what a position holds. PyTorch's are drawn, and a few times that.
+const HEARD: f64 = 20.0;
 
 pub(super) fn find(s: &StepZero) -> Vec<Finding> {
     let roles = [Role::Bias, Role::NormBias];

@@ -9,7 +9,8 @@ const NO_SPREAD: f64 = 1e-6;
 const NO_NORM: f64 = 1e-6;
 
 pub(super) fn find(s: &StepZero) -> Vec<Finding> {
-    if s.logit_std >= NO_SPREAD {
+    // Of two tokens the one that is not the input has nobody to differ from.
+    if s.logit_std >= NO_SPREAD || s.vocab <= 2 {
         return Vec::new();
     }
     let head = s.head_table().filter(|head| head.rms() == 0.0);
@@ -27,9 +28,11 @@ pub(super) fn find(s: &StepZero) -> Vec<Finding> {
             .about(head),
         ];
     }
+    let same = s.head_table().filter(|head| head.std == 0.0);
     let (what, named) = match (s.final_norm, gains.as_slice()) {
         (_, [_, ..]) => ("the gain of the final norm is 0", gains),
         (Some(norm), _) if norm <= NO_NORM => ("the final norm gives 0: its gain, or the stream, is 0", Vec::new()),
+        _ if same.is_some() => ("all rows of the head are the same", same.into_iter().collect()),
         _ => ("the head, the gain of the final norm or the embedding is 0", head.into_iter().collect()),
     };
     vec![

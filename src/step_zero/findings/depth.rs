@@ -5,49 +5,67 @@ use crate::{Role, step_zero::Parameter};
 
 /// Fewer layers say too little about a rule over layers.
 const FEW: usize = 3;
-/// Two stds this close are the same.
-const SAME: f64 = 0.03;
+/// Two stds this close are the same: three sampling errors of a quotient of stds of 4096 values each.
+const SAME: f64 = 0.05;
+/// How close the number of additions that a scale stands for comes to a whole number of layers; all projections tell it together.
+const WHOLE: f64 = 0.02;
 /// A projection that strays from its siblings by more is not one of them.
 const STRAYS: f64 = 0.2;
 
-/// A projection, and its std over that of the matrices of its layer that do not write.
+/// A projection, and its std over that of a matrix of its layer that does not write.
 struct Scaled<'a> {
     parameter: &'a Parameter,
-    layer: u64,
     ratio: f64,
 }
 
 pub(super) fn find(s: &StepZero) -> Vec<Finding> {
     let outputs = scaled(s, Role::AttentionOutput);
     let downs = scaled(s, Role::MlpDown);
-    let mut findings = Vec::new();
-    for siblings in [&outputs, &downs] {
-        findings.extend(strays(siblings));
-    }
+    let mut findings: Vec<Finding> = MATRICES.iter().filter_map(|role| strays(s, *role)).collect();
     if findings.is_empty() {
         findings.extend(common(&outputs, &downs));
     }
     findings
 }
 
-/// Each projection of this role beside a matrix of its layer that does not write: the values for attention, the first matrix for an MLP. Queries and
-/// keys are no reference, as some schemes scale them for their scores.
+/// Matrices that each layer has one of.
+const MATRICES: [Role; 8] = [
+    Role::AttentionOutput,
+    Role::MlpDown,
+    Role::Query,
+    Role::Key,
+    Role::Value,
+    Role::MlpIn,
+    Role::MlpUp,
+    Role::MlpGate,
+];
+
+/// Each projection of this role beside the widest matrix of its branch that does not write: some schemes scale queries and keys for their
+/// scores, and up projections for depth. Empty where that one itself changes over the layers, as everything is then scaled for depth.
 fn scaled(s: &StepZero, role: Role) -> Vec<Scaled<'_>> {
     let beside = |layer: u64| {
-        let wanted: &[Role] = if role == Role::MlpDown { &[Role::MlpIn, Role::MlpUp] } else { &[Role::Value] };
-        s.parameters.iter().find(|p| p.layer == Some(layer) && wanted.contains(&p.role) && p.fan_in.is_some())
+        let wanted: &[Role] = match role {
+            Role::MlpDown => &[Role::MlpIn, Role::MlpUp, Role::MlpGate],
+            _ => &[Role::Query, Role::Key, Role::Value],
+        };
+        let beside = s.parameters.iter().filter(|p| p.layer == Some(layer) && wanted.contains(&p.role));
+        beside.filter(|p| p.fan_in.is_some()).max_by(|a, b| a.std.total_cmp(&b.std))
     };
-    let mut scaled = Vec::new();
-    let mut by_fan = Vec::new();
+    let mut scaled: Vec<Scaled<'_>> = Vec::new();
+    let (mut by_fan, mut references) = (Vec::new(), Vec::new());
     for parameter in s.parameters.iter().filter(|p| p.role == role && p.branches.is_some() && p.std.is_finite()) {
-        let Some((layer, reference)) = parameter.layer.and_then(|layer| Some((layer, beside(layer)?))) else {
+        let Some(reference) = parameter.layer.and_then(beside) else {
             continue;
         };
         let (Some(from), Some(to)) = (reference.fan_in, parameter.fan_in) else { continue };
         if reference.std > 0.0 {
-            scaled.push(Scaled { parameter, layer, ratio: parameter.std / reference.std });
+            scaled.push(Scaled { parameter, ratio: parameter.std / reference.std });
             by_fan.push((from as f64 / to as f64).sqrt());
+            references.push(reference.std);
         }
+    }
+    if references.iter().any(|std| (std / references[0] - 1.0).abs() > STRAYS / 2.0) {
+        return Vec::new();
     }
     // A rule over fans gives the two other stds, unscaled for depth: measured in those, such a projection is at 1.
     let unscaled = |(one, by_fan): (&Scaled<'_>, &f64)| (one.ratio / by_fan - 1.0).abs() < SAME;
@@ -57,18 +75,20 @@ fn scaled(s: &StepZero, role: Role) -> Vec<Scaled<'_>> {
     scaled
 }
 
-/// Projections that are not what their siblings in other layers are, whatever those are: constant, or falling over the layers.
-fn strays(siblings: &[Scaled<'_>]) -> Option<Finding> {
+/// Matrices of one role that are not what they are in other layers, whatever that is: constant, or falling over the layers.
+fn strays(s: &StepZero, role: Role) -> Option<Finding> {
+    let here = |p: &&Parameter| p.role == role && p.layer.is_some() && p.fan_in.is_some() && p.std.is_finite();
+    let siblings: Vec<&Parameter> = s.parameters.iter().filter(here).collect();
     if siblings.len() < FEW {
         return None;
     }
-    let mut best: Option<(Vec<&Scaled<'_>>, f64)> = None;
+    let mut best: Option<(Vec<&Parameter>, f64)> = None;
     for exponent in [0.0, 0.5] {
-        let level = |one: &Scaled<'_>| one.ratio * ((one.layer + 1) as f64).powf(exponent);
-        let mut levels: Vec<f64> = siblings.iter().map(level).collect();
+        let level = |one: &Parameter| one.std * ((one.layer.unwrap_or(0) + 1) as f64).powf(exponent);
+        let mut levels: Vec<f64> = siblings.iter().map(|one| level(one)).collect();
         levels.sort_by(f64::total_cmp);
         let median = levels[levels.len() / 2];
-        let off: Vec<_> = siblings.iter().filter(|one| (level(one) / median - 1.0).abs() > STRAYS).collect();
+        let off: Vec<_> = siblings.iter().copied().filter(|one| (level(one) / median - 1.0).abs() > STRAYS).collect();
         if best.as_ref().is_none_or(|(fewest, _)| off.len() < fewest.len()) {
             best = Some((off, median));
         }
@@ -78,17 +98,18 @@ fn strays(siblings: &[Scaled<'_>]) -> Option<Finding> {
     if off.is_empty() || 3 * off.len() > siblings.len() || median <= 0.0 {
         return None;
     }
-    let worst = off.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio))?;
+    let worst = off.iter().max_by(|a, b| a.std.total_cmp(&b.std))?;
+    let what = if role.writes() { "projections into the stream" } else { role.name() };
     let cause = format!(
-        "{} of {} projections into the stream are out of scale: std {:.5}, {:.2} times that of the same projection in other layers",
+        "{} of {} {what} are out of scale: std {:.5}, {:.2} times that of the same matrix in other layers",
         off.len(),
         siblings.len(),
-        worst.parameter.std,
-        worst.ratio / median,
+        worst.std,
+        worst.std / median,
     );
-    let todo = "scale every projection that writes into the stream alike; a pattern may have missed these";
-    let finding = Finding::warning(Fault::BranchOutOfScale, cause, todo);
-    Some(finding.about(off.into_iter().map(|one| one.parameter)))
+    let todo = "scale the same matrix of every layer alike; a pattern may have missed these";
+    let fault = if role.writes() { Fault::BranchOutOfScale } else { Fault::MatrixOutOfScale };
+    Some(Finding::warning(fault, cause, todo).about(off))
 }
 
 /// What all projections have in common.
@@ -112,7 +133,8 @@ fn common(outputs: &[Scaled<'_>], downs: &[Scaled<'_>]) -> Option<Finding> {
             outputs.len() + downs.len()
         );
         let todo = format!("scale them by 1/sqrt({branches}) = {right:.4}, as .depth_scaled(Depth::total()) does");
-        return Some(Finding::warning(Fault::DepthUnscaled, cause, todo).about(all()));
+        // Many published schemes do without.
+        return Some(Finding::note(Fault::DepthUnscaled, cause, todo).about(all()));
     }
     for (scaled, other, name, these) in
         [(output, down, "MLP's down projections", downs), (down, output, "attention outputs", outputs)]
@@ -137,7 +159,11 @@ fn common(outputs: &[Scaled<'_>], downs: &[Scaled<'_>]) -> Option<Finding> {
     if known.iter().any(|known| near(output, *known)) {
         return None;
     }
+    // Other rules give other numbers; that of a depth is even.
     let other = output.powi(-2);
+    if other < 1.5 || (other / 2.0 - (other / 2.0).round()).abs() > WHOLE * other / 2.0 {
+        return None;
+    }
     let cause = format!(
         "the projections into the stream are scaled for {other:.1} additions, and there are {branches}: std {output:.4} times that of the \
          others in place of {right:.4}"

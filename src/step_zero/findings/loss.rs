@@ -24,6 +24,17 @@ pub(super) fn find(s: &StepZero) -> Vec<Finding> {
         let cause = format!("the reported loss of {reported:.4} is in bits: in nats it is {:.4}", s.loss);
         return vec![Finding::note(Fault::LossInBits, cause, "compare it with log2 V")];
     }
+    if near(s.loss.exp()) {
+        let cause = format!("the reported {reported:.1} is a perplexity: its logarithm is the loss, {:.4}", s.loss);
+        return vec![Finding::note(Fault::LossIsPerplexity, cause, "compare it with V")];
+    }
+    let times = (reported / s.loss).round();
+    if times > 1.0 && (reported / s.loss / times - 1.0).abs() < CLOSE / times && positions % times == 0.0 {
+        let cause = format!(
+            "the reported loss of {reported:.1} is {times} times the mean: a sum over positions that is averaged over sequences, or the other way round"
+        );
+        return vec![Finding::error(Fault::LossIsSum, cause, "average over all positions")];
+    }
     let cause = format!("the reported loss is {reported:.4}, and these logits cost {:.4} on these targets", s.loss);
     let todo = "measure with the batch and the targets of the loop; look for label smoothing, masks, or a shift of the targets";
     vec![Finding::warning(Fault::Unexplained, cause, todo)]

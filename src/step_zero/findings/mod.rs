@@ -19,6 +19,8 @@ mod no_gradient;
 mod padding;
 mod row;
 mod scores;
+mod tables;
+mod targets;
 mod unexplained;
 
 use std::fmt;
@@ -42,12 +44,20 @@ pub enum Fault {
     PaddingCounts,
     /// One row of a table is out of scale.
     RowOutOfScale,
+    /// All tokens start with the same vector.
+    TokensAlike,
+    /// The position vectors drown the token vectors.
+    PositionsDrown,
+    /// The targets are the inputs.
+    TargetsAreInputs,
     /// The spread of the logits alone costs more than a nat.
     LogitsTooWide,
     /// A tied head predicts the input token again.
     CopiesInput,
     /// Projections into the stream that are scaled otherwise than their siblings.
     BranchOutOfScale,
+    /// Another matrix that is scaled otherwise than in the other layers.
+    MatrixOutOfScale,
     /// No projection into the stream is scaled for depth.
     DepthUnscaled,
     /// The projections into the stream are scaled for depth twice.
@@ -78,6 +88,8 @@ pub enum Fault {
     LossIsSum,
     /// The loss of the user's own loop is in bits.
     LossInBits,
+    /// It is a perplexity.
+    LossIsPerplexity,
     /// The loss is not what these logits should cost.
     Unexplained,
 }
@@ -146,7 +158,9 @@ type Look = fn(&StepZero) -> Vec<Finding>;
 const ALL: &[Look] = &[
     padding::find,
     dead::find,
+    targets::find,
     row::find,
+    tables::find,
     gain::find,
     bias::find,
     depth::find,

@@ -36,7 +36,11 @@ fn depth_factors_of_four_layers() {
             | "olmo-core-llama"
             | "torchtitan-qwen3-moe"
             | "modernbert"
-            | "llm-foundry" => [0.353553; 4],
+            | "llm-foundry"
+            | "mup"
+            | "mup-sgd"
+            | "mup-megatron"
+            | "mup-cerebras" => [0.353553; 4],
             "olmo-mitchell"
             | "olmo-core-llama-depth"
             | "torchtitan-llama3"
@@ -100,8 +104,11 @@ fn depth_over_every_scheme() {
 fn packed_as_apart() {
     const AS_ONE: [&str; 1] = ["vit-jax"];
     let setup = Setup::new().heads("**", 4);
-    // Those of scalars need them in the tree.
-    let others = |name: &str| name.contains("encoder-decoder") || ["rezero", "skipinit", "layerscale"].contains(&name);
+    // Those of scalars need them in the tree, and muP has to be told whether the table is the head.
+    let others = |name: &str| {
+        let told = ["rezero", "skipinit", "layerscale", "complete-p"].contains(&name) || name.contains("mup");
+        told || name.contains("encoder-decoder")
+    };
     for (name, scheme, _) in Scheme::all().into_iter().filter(|(name, ..)| !others(name)) {
         let packed = setup.plan(&NanoGpt::new(2, 32, 60, 8, &device()), &or_ones(&scheme)).unwrap();
         let apart = setup.plan(&Llama::new(2, 32, 32, 48, 60, &device()), &or_ones(&scheme)).unwrap();

@@ -64,7 +64,7 @@ pub struct Row {
 }
 
 impl Golden {
-    fn read(name: &str) -> Self {
+    pub fn read(name: &str) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens").join(format!("{name}.json"));
         serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
     }
@@ -93,7 +93,7 @@ impl Row {
         self.family["kind"].as_str().unwrap_or_default()
     }
 
-    fn error_of_std(&self) -> f64 {
+    pub fn error_of_std(&self) -> f64 {
         self.std_error_of_std.unwrap_or(self.std / (2.0 * self.n_values).sqrt())
     }
 
@@ -214,7 +214,7 @@ fn scheme(text: &str) -> Scheme {
 }
 
 /// A packed row is compared with each of its blocks, a slice with the block of its role.
-fn blocks<'a>(plan: &'a burn_init::Plan, row: &Row, paths: &BTreeMap<String, String>) -> Option<Vec<&'a Entry>> {
+pub fn blocks<'a>(plan: &'a burn_init::Plan, row: &Row, paths: &BTreeMap<String, String>) -> Option<Vec<&'a Entry>> {
     let path = paths.get(row.slice_of.as_ref().unwrap_or(&row.name))?;
     let role = row.slice_of.as_ref().map(|_| row.role.parse::<Role>().unwrap());
     let blocks = plan.blocks(path).iter();

@@ -1,0 +1,161 @@
+//! Which dimensions grow, from two models that are never drawn.
+
+use burn::nn::LinearConfig;
+use burn_init::{
+    ErrorKind, Init, ModuleInit as _, Role, Setup, from_fn,
+    parametrization::{BaseShapes, BaseSize, Growth},
+    schemes::Mup,
+};
+
+use super::nano::nano;
+use crate::{
+    support::device,
+    trees::{Llama, Moe, NanoGpt, Vit},
+};
+
+fn text<T: std::fmt::Debug>(result: Result<T, burn_init::Error>) -> String {
+    result.unwrap_err().to_string()
+}
+
+#[test]
+fn told_from_shapes() {
+    let device = device();
+    let shapes = nano(6, 64, &device).base_shapes(&nano(2, 16, &device)).unwrap();
+    for (path, growth) in [
+        ("transformer.wte.weight", Growth::Input(4.0)),
+        ("transformer.wpe.weight", Growth::Input(4.0)),
+        ("transformer.h.5.attn.c_attn.weight", Growth::Hidden { fan_in: 4.0, fan_out: 4.0 }),
+        ("transformer.h.5.attn.c_attn.bias", Growth::Input(4.0)),
+        ("transformer.h.0.mlp.c_proj.weight", Growth::Hidden { fan_in: 4.0, fan_out: 4.0 }),
+        ("transformer.h.0.ln_1.gamma", Growth::Input(4.0)),
+        ("transformer.ln_f.beta", Growth::Input(4.0)),
+    ] {
+        assert_eq!(shapes.growth(path), Some(growth), "{path}");
+    }
+    assert_eq!(shapes.growth("transformer.h.6.ln_1.gamma"), None);
+    // A file has the pair, and a table shows it once for all layers.
+    let file = serde_json::to_string(&shapes).unwrap();
+    assert_eq!(serde_json::from_str::<BaseShapes>(&file).unwrap(), shapes);
+    let table = shapes.to_string();
+    assert!(table.contains("transformer.h.*.mlp.c_fc.weight"), "{table}");
+    assert_eq!(table.lines().count(), 1 + 20, "{table}");
+
+    // An MLP ratio of its own, and key and value heads that grow.
+    let llama = |d, kv, ff| Llama::new(2, d, kv, ff, 50, &device);
+    let shapes = llama(64, 32, 300).base_shapes(&llama(32, 16, 100)).unwrap();
+    let growth = |path: &str| shapes.growth(path).unwrap();
+    assert_eq!(growth("model.layers.1.mlp.down_proj.weight"), Growth::Hidden { fan_in: 3.0, fan_out: 2.0 });
+    assert_eq!(growth("model.layers.1.self_attn.k_proj.weight"), Growth::Hidden { fan_in: 2.0, fan_out: 2.0 });
+    assert_eq!(growth("lm_head.weight"), Growth::Output(2.0));
+    // A router reads out, and the patches of an image are inputs of a fixed number.
+    let shapes = Moe::new(2, &device).base_shapes(&Moe::new(2, &device)).unwrap();
+    assert_eq!(shapes.growth("layers.0.mlp.gate.weight"), Some(Growth::Fixed));
+    let shapes = Vit::new(&device).base_shapes(&Vit::new(&device)).unwrap();
+    assert_eq!(shapes.growth("patch_embed.weight"), Some(Growth::Fixed));
+}
+
+#[test]
+fn nothing_is_drawn() {
+    let (model, base) = (nano(2, 64, &device()), nano(2, 16, &device()));
+    model.base_shapes(&base).unwrap();
+    assert!(!model.transformer.wte.weight.is_initialized() && !base.transformer.wte.weight.is_initialized());
+}
+
+#[test]
+fn what_may_not_grow() {
+    let device = device();
+    let gpt = |vocab, context| NanoGpt::new(2, 32, vocab, context, &device);
+    assert_eq!(
+        text(gpt(200, 16).base_shapes(&gpt(100, 16))),
+        "transformer.wte.weight [200, 32]: its rows go from 100 in the base model to 200; \
+         only widths may differ: build the base model with the same vocabulary, context, experts and kernels"
+    );
+    assert!(
+        text(gpt(100, 32).base_shapes(&gpt(100, 16)))
+            .starts_with("transformer.wpe.weight [32, 32]: its rows go from 16")
+    );
+    let llama = |d, kv, vocab| Llama::new(2, d, kv, 2 * d, vocab, &device);
+    assert_eq!(
+        text(llama(64, 16, 50).base_shapes(&llama(32, 16, 50))),
+        "model.layers.0.self_attn.k_proj.weight [64, 16]: its inputs grow from 32 to 64 and its 16 outputs do not; \
+         let both grow, or say that it is a head: .role(\"model.layers.0.self_attn.k_proj.weight\", Role::OutputHead)"
+    );
+    // A plain network's last layer has to be called what it is.
+    let regression = |d| LinearConfig::new(d, 1).with_bias(false).init(&device);
+    assert_eq!(regression(64).base_shapes(&regression(32)).unwrap_err().kind(), ErrorKind::Growth);
+    let setup = Setup::new().role("weight", Role::OutputHead);
+    assert_eq!(
+        setup.base_shapes(&regression(64), &regression(32)).unwrap().growth("weight"),
+        Some(Growth::Output(2.0))
+    );
+
+    let (bias, none) = (LinearConfig::new(4, 4).init(&device), LinearConfig::new(4, 4).with_bias(false).init(&device));
+    assert!(text(bias.base_shapes(&none)).starts_with("bias [4]: the base model has no such parameter"));
+    assert!(
+        text(none.base_shapes(&bias)).starts_with("bias [4]: the base model has this parameter, and the model has not")
+    );
+    let (matrix, table) = (nano(2, 32, &device), nano(2, 8, &device));
+    let shapes = matrix.base_shapes(&table).unwrap();
+    // Shapes of another model.
+    let other = Setup::new().heads("**", 4).plan(&nano(2, 64, &device), &Mup::from(shapes).with_tied(true));
+    assert_eq!(
+        text(other),
+        "transformer.wte.weight [24, 64]: the base shapes were made for the shape [24, 32]; \
+         make the base shapes anew for this model"
+    );
+}
+
+/// Numbers alone give what the shapes of a model of that size give.
+#[test]
+fn a_size_in_numbers() {
+    let device = device();
+    let setup = Setup::new().heads("**", 4);
+    let llama =
+        |layers, d: usize, heads: u64| (Llama::new(layers, d, d, 2 * d, 50, &device), Setup::new().heads("**", heads));
+    let ((model, wide), (base, narrow)) = (llama(8, 64, 4), llama(2, 16, 2));
+    let keep = from_fn(|_| Init::Keep);
+    let shapes = BaseShapes::new(&wide.plan(&model, &keep).unwrap(), &narrow.plan(&base, &keep).unwrap()).unwrap();
+    let size = BaseSize { width: 16, head_width: 8, layers: 2 };
+    for mup in [Mup::new(), Mup::sgd(), Mup::complete_p(), Mup::megatron(), Mup::cerebras()] {
+        let by_shapes = setup.plan(&model, &mup.clone().with_base(shapes.clone())).unwrap();
+        let by_size = setup.plan(&model, &mup.with_base(size)).unwrap();
+        assert!(by_shapes.diff(&by_size).is_empty(), "{}", by_shapes.diff(&by_size));
+    }
+    let zero = Mup::new().with_base(BaseSize { width: 0, ..size });
+    assert_eq!(setup.plan(&model, &zero).unwrap_err().kind(), ErrorKind::InvalidValue);
+}
+
+/// What the scheme has to be told.
+#[test]
+fn tied_and_heads() {
+    let device = device();
+    let shapes = || nano(2, 32, &device).base_shapes(&nano(2, 8, &device)).unwrap();
+    let setup = Setup::new().heads("**", 4);
+    assert_eq!(
+        text(setup.plan(&nano(2, 32, &device), &Mup::new())),
+        "transformer.wte.weight [24, 32]: the tree has no head, so that this table may be the head, too, whose logits are to be \
+         multiplied once; say .with_tied(true) if it is, .with_tied(false) if the model has no head"
+    );
+    // Heads that no base model stated, and that nobody stated.
+    let mup = Mup::from(shapes()).with_tied(true);
+    assert_eq!(
+        text(setup.plan(&nano(2, 32, &device), &mup)),
+        "transformer.h.0.attn.c_attn.weight [8, 24]: the base model does not show the number of its heads; \
+         state it in the Setup of the base model: .heads(\"**\", 4)"
+    );
+    assert!(Setup::new().plan(&nano(2, 32, &device), &mup.without_attention()).is_ok());
+    let llama = Llama::new(2, 32, 32, 64, 50, &device);
+    assert_eq!(
+        text(setup.plan(&llama, &Mup::new().with_tied(true))),
+        "lm_head.weight [32, 50]: the tree has a head of its own, and the scheme is told that it is tied; leave out .with_tied(true)"
+    );
+    // A second depth factor.
+    let twice = Mup::complete_p().with_start(burn_init::Gpt2::new());
+    assert_eq!(
+        text(setup.plan(&llama, &twice)),
+        "model.layers.0.self_attn.o_proj.weight [32, 32]: scaled for depth twice: by 1/sqrt(2N), N = 2 and by the multiplier of its \
+         branch; start it without a depth factor: Gpt2::new().with_depth(Depth::none())"
+    );
+    let sgd = Mup { depth: Some(1.0), ..Mup::sgd() };
+    assert_eq!(setup.plan(&llama, &sgd).unwrap_err().kind(), ErrorKind::Config);
+}

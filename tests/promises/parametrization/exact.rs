@@ -1,0 +1,169 @@
+//! Multipliers on weights are the papers' forward passes: the same logits as by hand, on a model that knows nothing of them.
+
+use burn::{module::Module, tensor::Tensor};
+use burn_init::{
+    Gpt2, Init, Initializer, Rule, Scheme, Setup, from_fn,
+    parametrization::BaseShapes,
+    schemes::{DeepNet, Mup, T5, UMup},
+    step_zero::Probe,
+};
+
+use super::nano::{HEADS, Hand, batch, by_hand, forward, nano};
+use crate::{support::device, trees::NanoGpt};
+
+const LAYERS: usize = 3;
+const WIDTH: usize = 32;
+
+fn setup() -> Setup {
+    Setup::new().heads("**", HEADS as u64)
+}
+
+/// The scheme, with biases and shifts that are not 0, so that one which is left out shows.
+fn with_biases(scheme: impl Initializer) -> impl Initializer {
+    from_fn(move |param| {
+        let rule: Option<Rule> = scheme.rule(param)?;
+        Ok::<_, burn_init::Error>(rule.map(|rule| match param.role().is_bias() {
+            true => Rule { init: Init::normal(0.3), ..rule },
+            false => rule,
+        }))
+    })
+}
+
+/// Logits with what `scheme` attaches, and by hand on a model with the same stored values.
+fn both(scheme: &dyn Initializer, layers: usize, hand: &Hand) -> [Tensor<3>; 2] {
+    let device = device();
+    let model = setup().initialize(nano(layers, WIDTH, &device), scheme, 5).unwrap();
+    let stored: NanoGpt = nano(layers, WIDTH, &device).load_record(model.clone().into_record());
+    let tokens = batch(2, &device).tokens;
+    let attached = Hand { post_norm: hand.post_norm, ..Hand::default() };
+    [
+        by_hand(&model, tokens.clone(), &attached, &mut Probe::silent()),
+        by_hand(&stored, tokens, hand, &mut Probe::silent()),
+    ]
+}
+
+/// The largest difference, beside the spread of the logits.
+fn difference([ours, theirs]: [Tensor<3>; 2]) -> f64 {
+    let spread = f64::from(theirs.clone().square().mean().sqrt().into_scalar::<f32>());
+    assert!(spread > 1e-6, "{spread}");
+    f64::from((ours - theirs).abs().max().into_scalar::<f32>()) / spread
+}
+
+fn shapes(layers: usize) -> BaseShapes {
+    let device = device();
+    setup().base_shapes(&nano(layers, WIDTH, &device), &nano(2, WIDTH / 4, &device)).unwrap()
+}
+
+/// f32 rounds at 6e-8, some hundred operations deep.
+const ROUNDING: f64 = 1e-4;
+
+/// A foreign model, tied, with packed queries: heads of 8 in place of 2, so that scores go by sqrt(2)/8; logits by 1/4; tables by 3,
+/// which the tied head must not see.
+#[test]
+fn mup() {
+    let start = Gpt2::new().with_std(0.4);
+    let mup = Mup::from(shapes(LAYERS)).with_start(start).with_tied(true);
+    let mup = Mup { embedding_multiplier: 3.0, readout_multiplier: 5.0, ..mup };
+    let hand = || Hand { scores: Some(2f64.sqrt() / 8.0), embedding: 3.0, logits: 5.0 / 4.0, ..Hand::default() };
+    assert!(difference(both(&with_biases(mup.clone()), LAYERS, &hand())) < ROUNDING);
+    // The comparison can fail: each part left out shows.
+    for wrong in [
+        Hand { scores: None, ..hand() },
+        Hand { embedding: 1.0, ..hand() },
+        Hand { logits: 1.25 * 3.0, ..hand() },
+        Hand { residual: Box::new(|i| (1.0, if i == 5 { 1.01 } else { 1.0 })), ..hand() },
+    ] {
+        let off = difference(both(&with_biases(mup.clone()), LAYERS, &wrong));
+        assert!(off > 10.0 * ROUNDING, "{off}");
+    }
+}
+
+/// Branches of 8 layers over a base of 2.
+#[test]
+fn complete_p_and_depth_mup() {
+    for (mup, branch) in [(Mup::complete_p(), 0.25), (Mup::depth(), 0.5)] {
+        let mup = mup.with_base(shapes(8)).with_tied(true);
+        let hand = Hand {
+            scores: Some(2f64.sqrt() / 8.0),
+            logits: 0.25,
+            residual: Box::new(move |_| (1.0, branch)),
+            ..Hand::default()
+        };
+        assert!(difference(both(&with_biases(mup), 8, &hand)) < ROUNDING);
+    }
+}
+
+/// The weights of u-muP's residual, skip and branch, as its authors compute them: on the branches alone they are the same model.
+#[test]
+fn u_mup() {
+    for (residual, ratio) in [(1.0, 1.0), (0.7, 2.0)] {
+        let scheme = UMup { residual, residual_attention_ratio: ratio, attention: 1.5, ..UMup::new().with_tied(true) };
+        let mlp = residual * (2.0 / (1.0 + ratio * ratio)).sqrt();
+        let attention = ratio * mlp;
+        let weights = move |i: usize| {
+            let (attentions, mlps) = (i.div_ceil(2) as f64, (i / 2) as f64);
+            let a: f64 = if i.is_multiple_of(2) { attention } else { mlp };
+            let tau_squared = a * a / (LAYERS as f64 + attentions * attention * attention + mlps * mlp * mlp);
+            let skip = 1.0 / (1.0 + tau_squared).sqrt();
+            (skip, tau_squared.sqrt() * skip)
+        };
+        // The matrices' own 1/sqrt(fan_in) is by hand part of the stored values here.
+        let folded = from_fn(move |param| {
+            let rule: Option<Rule> = scheme.rule(param)?;
+            Ok::<_, burn_init::Error>(rule.map(|rule| match param.role().is_weight() && param.layer().is_some() {
+                true => {
+                    let own = (param.fans().unwrap().fan_in as f64).powf(-0.5);
+                    Rule { init: Init::normal(own), forward: rule.forward / own, ..rule }
+                }
+                false => rule,
+            }))
+        });
+        let hand = Hand {
+            scores: Some(1.5 / 8.0),
+            logits: 1.0 / WIDTH as f64,
+            residual: Box::new(weights),
+            ..Hand::default()
+        };
+        // The norms' epsilon of 1e-5 sees streams of variance 2 that differ by the product of the skips, at most 2.
+        let off = difference(both(&with_biases(folded), LAYERS, &hand));
+        assert!(off < 1e-3, "{off}");
+    }
+}
+
+/// `LN(alpha x + F(x))` is `LN(x + F(x) / alpha)`.
+#[test]
+fn deep_norm() {
+    let alpha = (2.0 * LAYERS as f64).powf(0.25);
+    let hand = || Hand { residual: Box::new(move |_| (alpha, 1.0)), post_norm: true, ..Hand::default() };
+    assert!(difference(both(&with_biases(DeepNet::deepnorm()), LAYERS, &hand())) < 1e-3);
+    let wrong = Hand { post_norm: false, ..hand() };
+    assert!(difference(both(&with_biases(DeepNet::deepnorm()), LAYERS, &wrong)) > 0.1);
+}
+
+/// T5's attention without `1/sqrt(h)`, on one that has it; and its tied head.
+#[test]
+fn t5() {
+    let hand = Hand { scores: Some(1.0), logits: 1.0 / (WIDTH as f64).sqrt(), ..Hand::default() };
+    assert!(difference(both(&with_biases(T5::new().with_tied(true)), LAYERS, &hand)) < ROUNDING);
+    let plain = |scheme: T5| setup().plan(&nano(2, WIDTH, &device()), &scheme.with_tied(false)).unwrap();
+    assert!(plain(T5::unscaled()).iter().all(|entry| entry.rule().forward == 1.0));
+    assert!(plain(T5::scaled()).iter().all(|entry| entry.rule().forward == 1.0));
+}
+
+/// At the size of the base model nothing is attached and nothing differs.
+#[test]
+fn at_the_base_there_is_nothing() {
+    let device = device();
+    let model = || nano(2, WIDTH, &device);
+    let shapes = setup().base_shapes(&model(), &model()).unwrap();
+    let start: Scheme = "gpt2".parse().unwrap();
+    let mup = Mup::from(shapes).with_tied(true);
+    let (with, without) = (setup().plan(&model(), &mup).unwrap(), setup().plan(&model(), &start).unwrap());
+    assert!(with.diff(&without).is_empty(), "{}", with.diff(&without));
+    let started = setup().initialize(model(), &mup, 1).unwrap();
+    assert_eq!(super::attach::attached(&started), []);
+    let tokens = batch(1, &device).tokens;
+    let plain = setup().initialize(model(), &start, 1).unwrap();
+    let logits = |model: &NanoGpt| forward(model, tokens.clone(), &mut Probe::silent()).into_data();
+    logits(&started).assert_eq(&logits(&plain), true);
+}
