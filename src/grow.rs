@@ -109,9 +109,10 @@ impl<'a> Growth<'a> {
     /// The model with the new rows.
     ///
     /// # Errors
-    /// [`ErrorKind::Unmatched`] where there is no such table, [`ErrorKind::Shape`] where it has more rows already, or tables of several
-    /// sizes are meant, [`ErrorKind::MissingFact`] where a table holds no value yet, and what planning by the scheme can meet. All errors
-    /// come before the first value is changed, but for that of a device that fails meanwhile ([`ErrorKind::Device`]).
+    /// [`ErrorKind::Unmatched`] where there is no such table, [`ErrorKind::Shape`] where it has more rows already, tables of several
+    /// sizes are meant, or there is no memory for the new rows, [`ErrorKind::MissingFact`] where a table holds no value yet, and what
+    /// planning by the scheme can meet. All errors come before the first value is changed, but for that of a device that fails
+    /// meanwhile ([`ErrorKind::Device`]).
     pub fn grow<M: Module>(&self, model: M, seed: u64) -> Result<M, Error> {
         let survey = Survey::of(&model, &self.setup)?;
         let grown = self.find(&survey)?;
@@ -208,6 +209,17 @@ impl<'a> Growth<'a> {
                 ));
             }
             let axis = if is_table(spec.id.0) { 0 } else { spec.shape().len() - 1 };
+            if !has_room(spec, axis, old, self.size) {
+                return Err(spec.error(
+                    ErrorKind::Shape,
+                    format!(
+                        "there is no memory for {} {} of it",
+                        self.size,
+                        if axis == 0 { "rows" } else { "columns" }
+                    ),
+                    "give a smaller size",
+                ));
+            }
             let shared = sites.iter().map(|site| &site.specs[0]).filter(|other| other.id.0 == spec.id.0);
             let stream = shared.map(ParamSpec::path).min().unwrap_or(spec.path()).to_string();
             let one = Grown { spec: spec.clone(), stream, axis, transposed: site.transposed, old, new: self.size };
@@ -365,6 +377,14 @@ impl Grower {
         };
         TensorData::new(values, shape)
     }
+}
+
+/// Whether the new values can be counted and held, at the eight bytes that the widest of them takes.
+fn has_room(spec: &ParamSpec, axis: usize, old: u64, new: u64) -> bool {
+    let others = spec.shape().iter().enumerate().filter(|(dimension, _)| *dimension != axis).map(|(_, &d)| d);
+    let elements = |rows: u64| others.clone().try_fold(rows, u64::checked_mul);
+    let added = elements(new - old).and_then(|count| usize::try_from(count).ok());
+    elements(new).is_some() && added.is_some_and(|count| Vec::<f64>::new().try_reserve_exact(count).is_ok())
 }
 
 /// What a fresh parameter of the new size has at the new indices, one row for each.

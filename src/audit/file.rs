@@ -173,7 +173,7 @@ impl WeightFile {
     /// Names the scheme in the registry that comes closest, and the parameters that deviate; see [`identify`](super::identify()).
     ///
     /// # Errors
-    /// A role that cannot be told, [`ErrorKind::File`]. [`Setup::identify_file`] tells what the names do not.
+    /// A role that cannot be told, [`ErrorKind::File`], [`ErrorKind::Audit`] for a file without a parameter. [`Setup::identify_file`] tells what the names do not.
     pub fn identify(&self) -> Result<Identity, Error> {
         Setup::new().identify_file(self)
     }

@@ -9,7 +9,7 @@ use super::{
     Audit,
     compare::{compare, distance},
     model::{read, take},
-    start::Start,
+    start::{Reading, Start},
 };
 use crate::{
     error::{Error, ErrorKind},
@@ -90,7 +90,8 @@ impl Identity {
 /// ```
 ///
 /// # Errors
-/// A role that cannot be told, as for [`ModuleInit::plan`](crate::ModuleInit::plan); no value to look at.
+/// A role that cannot be told, as for [`ModuleInit::plan`](crate::ModuleInit::plan); [`ErrorKind::Audit`] for a model without a parameter, or
+/// without a value.
 pub fn identify<M: Module>(model: &M) -> Result<Identity, Error> {
     Setup::new().identify(model)
 }
@@ -122,6 +123,20 @@ impl Setup {
 
 /// Compares the start with the plan of every scheme in the registry.
 pub(super) fn rank(sites: &Sites, start: &Start) -> Result<Identity, Error> {
+    let started = |site: &&Site| !site.specs[0].role().is_kept();
+    let reading = |site: &Site| start.readings.get(site.specs[0].path());
+    let Some(first) = sites.known.iter().find(started) else {
+        return Err(Error::new(
+            ErrorKind::Audit,
+            "there is no parameter that a scheme starts, and so nothing to compare",
+            "give a model or a file with weights",
+        ));
+    };
+    // Of tied sites one has the reading.
+    if !sites.known.iter().filter(started).any(|site| reading(site).is_some_and(|found| *found != Reading::NoValue)) {
+        let todo = "initialize first or read a checkpoint";
+        return Err(first.specs[0].error(ErrorKind::Audit, "it holds no value, nor does any other parameter", todo));
+    }
     let mut plans: Vec<(Vec<String>, Plan)> = Vec::new();
     let mut inapplicable = Vec::new();
     for (name, scheme, _) in Scheme::all() {
@@ -186,6 +201,13 @@ impl fmt::Display for Identity {
                 0 => writeln!(f, "{names}: fits as well; the tensors are too small to tell")?,
                 n => writeln!(f, "{names}: {n} lines deviate")?,
             }
+        }
+        if let Some((name, reason)) = self.inapplicable.first() {
+            let (number, are) = match self.inapplicable.len() {
+                1 => ("1 scheme".to_string(), "is"),
+                n => (format!("{n} schemes"), "are"),
+            };
+            writeln!(f, "{number} cannot start this tree and {are} not compared, {name} for example: {reason}")?;
         }
         Ok(())
     }

@@ -268,7 +268,10 @@ impl Place<'_> {
     /// Gains, shifts and biases, by the layer they stand in and their own name.
     fn vector(&self) -> Option<Role> {
         let field = self.field();
-        let owner = self.segments.len().checked_sub(2).map_or("", |at| self.segments[at].as_str());
+        // burn's `Normalization` is an enum, and the name of its variant stands in the path: `norm_1.Layer.gamma`.
+        let variant =
+            |name: &str| matches!(field, "gamma" | "beta") && name.starts_with(|c: char| c.is_ascii_uppercase());
+        let owner = self.segments.iter().rev().skip(1).map(String::as_str).find(|name| !variant(name)).unwrap_or("");
         let gain = matches!(field, "gamma" | "weight" | "scale" | "gain" | "g");
         let shift = matches!(field, "beta" | "bias" | "shift" | "b");
         let is_norm = self.holder == Holder::Norm

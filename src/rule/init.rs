@@ -8,7 +8,7 @@ use super::{Fill, Split, short};
 use crate::{
     error::{Error, ErrorKind},
     param::Fans,
-    sample::truncated_moments,
+    sample::{Distribution, truncated_moments},
 };
 
 /// The fan that a variance is divided by.
@@ -252,7 +252,8 @@ impl Init {
                     "use one that reaches within 4 sigmas of the mean",
                 )
             } else {
-                Ok(())
+                let normal = Distribution::TruncatedNormal { mean: 0.0, std: 1.0, low, high };
+                normal.check().or_else(|_| bad("the interval is narrower than 2^-20 of its bounds".into(), "widen it"))
             }
         };
         match *self {

@@ -99,12 +99,16 @@ impl Law {
                 "use numbers that fit f32",
             ));
         }
-        Ok(match law {
+        let law = match law {
             Law::Draw(Distribution::Uniform { low, high }) if low == high => Law::Constant(low),
             Law::Draw(Distribution::Normal { mean, std: 0.0 }) => Law::Constant(mean),
             Law::Draw(Distribution::TruncatedNormal { mean, std: 0.0, .. }) => Law::Constant(mean),
             law => law,
-        })
+        };
+        if let Law::Draw(distribution) = &law {
+            distribution.check().map_err(|error| error.at(param.path()).shaped(param.shape()))?;
+        }
+        Ok(law)
     }
 
     /// The largest magnitude that a value can have; NaN where no formula tells it.

@@ -1,6 +1,12 @@
 //! What can be drawn.
 
+use super::truncated::drawn_in;
+use crate::error::{Error, ErrorKind};
+
 /// A distribution with its parameters, which are finite unless a bound says otherwise.
+///
+/// [`Stream::fill`](super::Stream::fill) takes the numbers as they are. Values mean something where [`check`](Self::check) finds
+/// nothing, which planning sees to.
 ///
 /// Each value is computed in `f64` from a unit draw and rounded once, see [`Element`](super::Element). So scaling by a
 /// standard deviation costs no accuracy: a draw with `std / sqrt(2 N)` is the draw with `std` divided by `sqrt(2 N)`, up to the
@@ -30,8 +36,8 @@ pub enum Distribution {
         std: f64,
     },
     /// `mean + std z`, where `z` is standard normal conditioned on `low < z < high`, by inversion: the quantile of one of 2^32
-    /// equally likely probabilities. No value is ever moved to a bound, and none is beyond it; rounding to `E` can only reach
-    /// the bound itself rounded to `E`.
+    /// equally likely probabilities. No value is moved to a bound, and for numbers that [`check`](Distribution::check) accepts no `z` is
+    /// beyond one; a value rounded to `E` can be the bound rounded to `E`.
     ///
     /// To keep this promise each bound is first moved in by 2^-21 of itself, more than the error of `z`, which carries the
     /// 24 bits of `f32`: it is within 1.2e-6 and within 4.5e-7 `|z|` of the exact quantile.
@@ -50,4 +56,57 @@ pub enum Distribution {
         /// Upper bound, likewise.
         high: f64,
     },
+}
+
+impl Distribution {
+    /// Whether the values mean something.
+    ///
+    /// ```
+    /// use burn_init::sample::Distribution;
+    ///
+    /// let uniform = Distribution::Uniform { low: 1.0, high: 0.0 };
+    /// assert_eq!(uniform.check().unwrap_err().to_string(), "the interval (1, 0) is empty; use low < high");
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidValue`]: a mean that is not finite, a standard deviation that is not finite or negative, `low >= high`, an interval of
+    /// a truncated normal that is narrower than its resolution (2^-21 of each bound) or more than 10 sigmas from the mean, values beyond `f32`.
+    pub fn check(&self) -> Result<(), Error> {
+        let bad = |found: String, todo: &str| Err(Error::new(ErrorKind::InvalidValue, found, todo));
+        let (low, high) = match *self {
+            Distribution::Uniform { low, high } => (low, high),
+            Distribution::Normal { .. } => (f64::NEG_INFINITY, f64::INFINITY),
+            Distribution::TruncatedNormal { low, high, .. } => (low, high),
+        };
+        if low.is_nan() || high.is_nan() || low >= high {
+            return bad(format!("the interval ({low}, {high}) is empty"), "use low < high");
+        }
+        let reach = match *self {
+            Distribution::Uniform { .. } => low.abs().max(high.abs()),
+            Distribution::Normal { mean, std } | Distribution::TruncatedNormal { mean, std, .. } => {
+                if !std.is_finite() || std < 0.0 {
+                    return bad(format!("the standard deviation is {std}"), "use a finite number, 0 or more");
+                }
+                if drawn_in(low, 1.0) >= drawn_in(high, -1.0) {
+                    return bad(
+                        format!("the interval ({low}, {high}) is narrower than 2^-20 of its bounds"),
+                        "widen it",
+                    );
+                }
+                if low > 10.0 || high < -10.0 {
+                    return bad(
+                        format!("the interval ({low}, {high}) is more than 10 sigmas away"),
+                        "use a nearer one",
+                    );
+                }
+                // No normal lies beyond 7 sigmas, and none on one side of the mean beyond 13.
+                let sigmas = if low > 0.0 || high < 0.0 { 13.0 } else { 7.0 };
+                mean.abs() + std * low.abs().max(high.abs()).min(sigmas)
+            }
+        };
+        match reach <= f64::from(f32::MAX) {
+            true => Ok(()),
+            false => bad(format!("the values reach {reach:e}"), "use finite numbers that fit f32"),
+        }
+    }
 }

@@ -56,6 +56,10 @@ impl Stream {
     ///
     /// Filling a tensor in pieces, in any order and on any number of threads, gives the bits of filling it at once. With the
     /// `rayon` feature a long slice is spread over the threads of the current pool.
+    ///
+    /// The numbers of the distribution are taken as they are, and an error is not possible here. With a standard deviation that is
+    /// negative or not finite, `low >= high`, an interval narrower than the resolution, or one beyond what `f32` reaches the values
+    /// mean nothing: [`Distribution::check`] refuses these, and so do [`Rule::check`](crate::Rule::check) and every plan.
     pub fn fill<E: Element>(&self, distribution: &Distribution, offset: u64, out: &mut [E]) {
         match *distribution {
             Distribution::Uniform { low, high } => {

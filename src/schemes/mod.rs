@@ -284,13 +284,14 @@ impl FromStr for Scheme {
 
     /// From a name, or from JSON as [`Display`](fmt::Display) prints it.
     fn from_str(text: &str) -> Result<Self, Error> {
+        let text = text.trim();
         if text.starts_with('{') {
             let parsed = serde_json::from_str(text);
             return parsed.map_err(|error| Error::new(ErrorKind::Parse, error.to_string(), ""));
         }
         Self::all().into_iter().find(|(name, ..)| *name == text).map(|(_, scheme, _)| scheme).ok_or_else(|| {
             // Names are in lower case with hyphens, and near ones in another case are still near.
-            let spelt = text.trim().to_lowercase().replace(['_', ' '], "-");
+            let spelt = text.to_lowercase().replace(['_', ' '], "-");
             let todo = near(&spelt, Self::names().into_iter());
             Error::new(ErrorKind::Parse, format!("unknown scheme \"{text}\""), todo)
         })
@@ -325,7 +326,7 @@ impl Scheme {
     /// The named scheme, with the given fields in place of its own.
     fn from_fields(mut fields: serde_json::Map<String, serde_json::Value>) -> Result<Self, String> {
         let name = match fields.remove("scheme") {
-            Some(serde_json::Value::String(name)) => name,
+            Some(serde_json::Value::String(name)) => name.trim().to_string(),
             Some(other) => return Err(format!("the key `scheme` is {other}; give a name in quotes")),
             None => return Err(format!("the key `scheme` is missing; known are {}", Self::names().join(", "))),
         };

@@ -478,3 +478,33 @@ fn schemes_are_identified() {
     let uniform = nano(&device).initialize(&Xavier::uniform(), 1).unwrap();
     assert!(identify(&uniform).unwrap().closest().names.contains(&"xavier-uniform".to_string()));
 }
+
+/// What has no parameter fits nothing, and what has no value neither.
+#[test]
+fn nothing_to_identify() {
+    use burn::nn::{DropoutConfig, LinearConfig};
+
+    let error = identify(&DropoutConfig::new(0.1).init()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Audit);
+    assert!(error.to_string().contains("nothing to compare"), "{error}");
+
+    let device = device();
+    let error = identify(&LinearConfig::new(4, 3).init(&device)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Audit);
+    assert_eq!(
+        error.to_string(),
+        "weight [4, 3]: it holds no value, nor does any other parameter; initialize first or read a checkpoint"
+    );
+}
+
+/// The report says which schemes were left out, and why.
+#[test]
+fn schemes_that_were_not_compared_are_told() {
+    let identity = identify(&nano(&device()).initialize(&Gpt2::new(), 1).unwrap()).unwrap();
+    let (name, reason) = &identity.inapplicable()[0];
+    let line = format!(
+        "{} schemes cannot start this tree and are not compared, {name} for example: {reason}",
+        identity.inapplicable().len()
+    );
+    assert!(identity.to_string().lines().any(|other| other == line), "{identity}");
+}

@@ -8,7 +8,7 @@ use std::{
 
 use burn::module::Module;
 use burn_init::{
-    ErrorKind, Gpt2, ModuleInit as _, Scheme, TorchDefault,
+    ErrorKind, Fans, Gpt2, ModuleInit as _, Role, Scheme, TorchDefault,
     audit::{Deviation, WeightFile},
 };
 
@@ -258,4 +258,68 @@ fn files_that_are_none() {
     }
     assert_eq!(WeightFile::open(folder.join("absent")).unwrap_err().kind(), ErrorKind::File);
     assert_eq!(WeightFile::open(folder.join("absent.json")).unwrap_err().kind(), ErrorKind::File);
+}
+
+/// `nn.TransformerEncoder(nn.TransformerEncoderLayer(d, 4, 4 * d), layers)`: one matrix and one bias for query, key and value, which stand in the
+/// module of attention itself.
+#[test]
+fn pytorchs_own_encoder() {
+    let (d, layers) = (64, 3);
+    let shapes: [(&str, &[usize]); 12] = [
+        ("self_attn.in_proj_weight", &[3 * d, d]),
+        ("self_attn.in_proj_bias", &[3 * d]),
+        ("self_attn.out_proj.weight", &[d, d]),
+        ("self_attn.out_proj.bias", &[d]),
+        ("linear1.weight", &[4 * d, d]),
+        ("linear1.bias", &[4 * d]),
+        ("linear2.weight", &[d, 4 * d]),
+        ("linear2.bias", &[d]),
+        ("norm1.weight", &[d]),
+        ("norm1.bias", &[d]),
+        ("norm2.weight", &[d]),
+        ("norm2.bias", &[d]),
+    ];
+    let path = folder("pytorchs_own_encoder").join("model.safetensors");
+    let mut tensors = Tensors::new();
+    for layer in 0..layers {
+        for (name, shape) in shapes {
+            let values = vec![0.0; shape.iter().product()];
+            tensors.insert(format!("layers.{layer}.{name}"), (shape.to_vec(), values));
+        }
+    }
+    write(&path, &tensors);
+    let schemes = ["torch-default", "torch-transformer-layer", "torch-transformer"];
+    for name in schemes {
+        let scheme: Scheme = name.parse().unwrap();
+        let plan = WeightFile::open(&path).unwrap().plan(&scheme).unwrap();
+        let biases = plan.blocks("layers.1.self_attn.in_proj_bias");
+        let told: Vec<_> = biases.iter().map(|entry| entry.spec().weight_role().unwrap()).collect();
+        assert_eq!(told, [Role::Query, Role::Key, Role::Value]);
+        assert!(biases.iter().all(|entry| entry.spec().fans().unwrap() == Fans { fan_in: 64, fan_out: 64 }));
+
+        for (name, (shape, values)) in &mut tensors {
+            let whole = plan.whole(name, 3).unwrap().values::<f32>().unwrap();
+            *values = match shape[..] {
+                [rows, columns] => (0..whole.len()).map(|i| whole[i % columns * rows + i / columns]).collect(),
+                _ => whole,
+            };
+        }
+        let started = path.with_file_name(format!("{name}.safetensors"));
+        write(&started, &tensors);
+        let identity = WeightFile::open(&started).unwrap().identify().unwrap();
+        let fitting: Vec<_> = identity.fitting().flat_map(|candidate| &candidate.names).collect();
+        for other in schemes {
+            assert_eq!(fitting.iter().any(|fits| *fits == other), other == name, "{name}, {other}\n{identity}");
+        }
+    }
+}
+
+/// A file without a parameter fits no scheme.
+#[test]
+fn an_empty_file_fits_nothing() {
+    let path = folder("an_empty_file").join("empty.safetensors");
+    write(&path, &Tensors::new());
+    let error = WeightFile::open(&path).unwrap().identify().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Audit);
+    assert!(error.to_string().contains("nothing to compare"), "{error}");
 }

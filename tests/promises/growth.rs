@@ -225,6 +225,16 @@ fn what_cannot_grow() {
     );
     assert!(message(Growth::rows("wpe.weight", 60)).starts_with("the pattern \"wpe.weight\" matches no parameter"));
     assert_eq!(message(Growth::vocabulary(60).like_trained(f64::NAN)), "the spread is NaN; use a finite number");
+    for size in [u64::MAX, u64::MAX / 16, 1 << 56] {
+        for growth in [Growth::vocabulary(size).drawn_by(&Gpt2::new()), Growth::vocabulary(size)] {
+            let error = growth.grow(started(), 2).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Shape);
+            assert_eq!(
+                error.to_string(),
+                format!("wte.weight [50, 16]: there is no memory for {size} rows of it; give a smaller size")
+            );
+        }
+    }
     let keep = from_fn(|_| Init::Keep);
     assert_eq!(Growth::vocabulary(60).drawn_by(&keep).grow(started(), 2).unwrap_err().kind(), ErrorKind::NoRule);
     let error = Growth::vocabulary(60).grow(model(50, LinearLayout::Row, &device), 2).unwrap_err();

@@ -412,18 +412,25 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A bias has the fans of its weight, and the blocks of a packed one.
+/// A bias has the fans of its weight, and the blocks of a packed one: that of `X.bias` is `X.weight`, that of `in_proj_bias` is
+/// `in_proj_weight`.
 fn give_biases_their_weights(sites: &mut Sites) {
-    let parent = |path: &str| path.rsplit_once('.').map_or(String::new(), |(parent, _)| parent.to_string());
+    let parent_and_name = |path: &str| {
+        path.rsplit_once('.')
+            .map_or((String::new(), path.to_string()), |(parent, name)| (format!("{parent}."), name.to_string()))
+    };
     let weights: HashMap<String, Vec<ParamSpec>> = sites
         .known
         .iter()
-        .filter(|site| site.specs[0].path.ends_with(".weight") || site.specs[0].path == "weight")
-        .map(|site| (parent(&site.specs[0].path), site.specs.clone()))
+        .filter(|site| site.specs[0].role != Role::Bias)
+        .filter(|site| parent_and_name(&site.specs[0].path).1.contains("weight"))
+        .map(|site| (site.specs[0].path.clone(), site.specs.clone()))
         .collect();
     for site in sites.known.iter_mut().filter(|site| site.specs[0].role == Role::Bias) {
         let bias = site.specs[0].clone();
-        let Some(weights) = weights.get(&parent(&bias.path)) else { continue };
+        let (parent, name) = parent_and_name(&bias.path);
+        let named_alike = weights.get(&format!("{parent}{}", name.replacen("bias", "weight", 1)));
+        let Some(weights) = named_alike.or_else(|| weights.get(&format!("{parent}weight"))) else { continue };
         let of = |weight: &ParamSpec| ParamSpec { weight_role: Some(weight.role), fans: weight.fans, ..bias.clone() };
         let width = weights[0].shape.last();
         site.specs = match weights.len() > 1 && bias.shape.len() == 1 && bias.shape.last() == width {

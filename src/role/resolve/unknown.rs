@@ -33,6 +33,8 @@ impl Reader<'_> {
             ([a, b], _) if a > b && (outward || d_model == Some(*b)) => Role::MlpDown,
             ([a, b], _) if a < b && d_model == Some(*a) => Role::MlpIn,
             ([_, _], _) => Role::Linear,
+            ([_], _) if name == "gamma" => Role::NormGain,
+            ([_], _) if name == "beta" => Role::NormBias,
             _ => Role::Other,
         };
         Unknown {

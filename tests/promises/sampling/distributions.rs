@@ -166,3 +166,39 @@ fn the_two_values_of_a_pair_are_independent() {
     let chi_squared: f64 = cells.iter().flatten().map(|&count| (f64::from(count) - expected).powi(2) / expected).sum();
     assert!((chi_squared - 255.0).abs() < SIGMAS * (2.0 * 255.0_f64).sqrt(), "{chi_squared}");
 }
+
+/// What [`Distribution::check`] accepts has its values within the bounds; what it refuses has a reason.
+#[test]
+fn numbers_that_mean_nothing() {
+    let cut = |std: f64, low: f64, high: f64| Distribution::TruncatedNormal { mean: 0.0, std, low, high };
+    let normal = |mean: f64, std: f64| Distribution::Normal { mean, std };
+    let uniform = |low: f64, high: f64| Distribution::Uniform { low, high };
+    let narrow = 1.0 + 2f64.powi(-20);
+    for (distribution, reason) in [
+        (normal(0.0, -1.0), "standard deviation"),
+        (normal(0.0, f64::NAN), "standard deviation"),
+        (normal(0.0, f64::INFINITY), "standard deviation"),
+        (normal(f64::NAN, 1.0), "reach"),
+        (normal(0.0, 1e38), "reach"),
+        (uniform(1.0, 1.0), "empty"),
+        (uniform(1.0, -1.0), "empty"),
+        (uniform(f64::NAN, 1.0), "empty"),
+        (uniform(0.0, f64::INFINITY), "reach"),
+        (cut(1.0, 2.0, -2.0), "empty"),
+        (cut(1.0, 1.0, narrow - 1e-9), "narrower"),
+        (cut(1.0, 11.0, 12.0), "away"),
+        (cut(-1.0, -2.0, 2.0), "standard deviation"),
+    ] {
+        let error = distribution.check().unwrap_err().to_string();
+        assert!(error.contains(reason), "{distribution:?}: {error}");
+    }
+    for (low, high) in [(-2.0, 2.0), (1.0, narrow + 1e-6), (9.9, f64::INFINITY), (-1e-7, 1e-7), (-3.0, -3.0 + 1e-5)] {
+        let distribution = cut(1.0, low, high);
+        distribution.check().unwrap();
+        let mut values = [0.0_f64; 4096];
+        Stream::new(1, "narrow").fill(&distribution, 0, &mut values);
+        assert!(values.iter().all(|z| (low..=high).contains(z)), "({low}, {high})");
+    }
+    uniform(0.0, 1.0).check().unwrap();
+    normal(0.0, 0.0).check().unwrap();
+}

@@ -98,6 +98,9 @@ fn files_are_read_as_they_are_meant() {
         let error = read(&format!("scheme = \"gpt2\"\n{field}")).unwrap_err();
         assert!(error.contains("is no number that a scheme can use"), "{field}: {error}");
     }
+    // Blanks around a name are none of it.
+    assert_eq!(" gpt2\n".parse::<Scheme>().unwrap(), Scheme::gpt2());
+    assert_eq!(r#" {"scheme": " gpt2 "}"#.parse::<Scheme>().unwrap(), Scheme::gpt2());
     // JSON's null is one.
     assert_eq!(r#"{"scheme": "gpt2", "position_std": null}"#.parse::<Scheme>().unwrap(), Scheme::gpt2());
     let twice = r#"{"scheme": "gpt2", "std": 0.01, "std": 0.02}"#.parse::<Scheme>().unwrap_err();
