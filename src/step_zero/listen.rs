@@ -116,7 +116,7 @@ impl Heard {
             for row in head.chunks_exact(width) {
                 let max = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
                 let (mut sum, mut weighted) = (0.0, 0.0);
-                for z in row.iter().filter(|z| !(**z <= MASKED)).map(|&z| f64::from(z)) {
+                for z in row.iter().filter(|z| **z > MASKED || z.is_nan()).map(|&z| f64::from(z)) {
                     let e = (z - max).exp();
                     sum += e;
                     weighted += e * (z - max);
