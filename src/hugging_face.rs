@@ -170,7 +170,7 @@ impl HuggingFace {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let given_head = self.config.contains_key("head_dim");
+        let given_head = self.config.get("head_dim").is_some_and(|value| !value.is_null());
         if self.heads == 0 || (!given_head && !self.d.is_multiple_of(self.heads)) {
             return Err(Error::config(
                 format!("{} heads do not divide a width of {}", self.heads, self.d),
@@ -190,8 +190,11 @@ impl HuggingFace {
             ("the width of the MLP", self.ff),
             ("the width of the heads", self.heads.saturating_mul(self.d_head)),
             ("the context", self.positions),
-            ("the number of layers", self.layers.saturating_mul(1 << 12)),
+            ("the number of layers", self.layers.saturating_mul(1 << 20)),
         ] {
+            if size == 0 && name != "the context" {
+                return Err(Error::config(format!("{name} is 0"), "correct the configuration"));
+            }
             if size > MOST {
                 return Err(Error::config(format!("{name} is beyond what is plausible"), "correct the configuration"));
             }

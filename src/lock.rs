@@ -79,7 +79,10 @@ impl Lock {
             .at(change.path.as_str()));
         }
         let drawn = hashes(plan, self.seed);
-        match self.values.iter().find(|(path, hash)| drawn.get(*path) != Some(hash)) {
+        let other = |(path, hash): &(&String, &String)| {
+            drawn.get(*path) != Some(*hash) || self.values.get(*path) != Some(*hash)
+        };
+        match self.values.iter().chain(&drawn).find(other) {
             None => Ok(()),
             Some((path, _)) => Err(Error::new(
                 ErrorKind::Audit,

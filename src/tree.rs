@@ -240,7 +240,7 @@ impl Survey {
     }
 
     /// The multipliers that the plan asks for and that are not there yet, by the path in the module.
-    fn multipliers(&self, plan: &Plan) -> Result<HashMap<String, Multiplier>, Error> {
+    pub(crate) fn multipliers(&self, plan: &Plan) -> Result<HashMap<String, Multiplier>, Error> {
         let mut missing = HashMap::new();
         for site in &self.sites.known {
             let entries = plan.blocks(site.specs[0].path());

@@ -302,7 +302,11 @@ impl WeightFile {
         if magic[..4] == *b"NRUB" {
             return self.read_pack(path);
         }
-        if magic[..2] == *b"PK" || magic[0] == 0x80 {
+        // The length of a header can begin with the bytes of a pickle; JSON tells them apart.
+        let mut first = [0u8; 1];
+        let is_json = file.read(&mut first).map_err(io)? == 1 && first == *b"{";
+        file.seek(SeekFrom::Start(8)).map_err(io)?;
+        if !is_json && (magic[..2] == *b"PK" || magic[0] == 0x80) {
             return Err(broken(
                 path,
                 "it is a pickle of PyTorch's",

@@ -65,6 +65,8 @@ pub enum Deviation {
     Orthogonality,
     /// Paths that are tied in the plan hold different values.
     Tie,
+    /// The plan multiplies it in the forward pass, and the model does not.
+    Multiplier,
     /// Two parameters hold the same values, and the plan does not tie them.
     Duplicate,
     /// The plan has no line for it.

@@ -129,6 +129,14 @@ pub struct Audit {
 }
 
 impl Audit {
+    /// One more finding about the first line of a parameter.
+    fn add(&mut self, path: &str, finding: Finding) {
+        if let Some(line) = self.lines.iter_mut().find(|line| line.path == path) {
+            line.findings.push(finding);
+        }
+        self.lines.sort_by_key(|line| std::cmp::Reverse(line.severity()));
+    }
+
     /// Every line, the worst first, and otherwise in the order of the plan.
     pub fn lines(&self) -> &[Line] {
         &self.lines

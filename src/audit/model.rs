@@ -8,7 +8,7 @@ use burn::{
 };
 
 use super::{
-    Audit,
+    Audit, Deviation, Finding, Severity,
     compare::compare,
     start::{Reading, Start, Stored},
     statistics::Sample,
@@ -69,7 +69,25 @@ impl Setup {
             )
             .at(plan.iter().next().map_or("", |entry| entry.spec().path())));
         }
-        Ok(compare(plan, &start))
+        let mut audit = compare(plan, &start);
+        if let Some(survey) = &survey {
+            let missing = survey.multipliers(plan)?;
+            for site in &survey.sites.known {
+                if let Some(multiplier) = missing.get(&survey.path(site)) {
+                    audit.add(
+                        site.specs[0].path(),
+                        Finding::new(
+                            Severity::Error,
+                            Deviation::Multiplier,
+                            format!(
+                                "is to be multiplied by {multiplier} in the forward pass, and is not: attach the scheme"
+                            ),
+                        ),
+                    );
+                }
+            }
+        }
+        Ok(audit)
     }
 }
 

@@ -40,7 +40,7 @@ use crate::{
     hugging_face::HuggingFace,
     plan::Plan,
     role::{Dtype, Layout, Progress},
-    rule::Law,
+    rule::{Law, short},
     sample::STREAM_VERSION,
     shard::drawable,
 };
@@ -63,6 +63,7 @@ pub struct Checkpoint<'a> {
     keys: Keys,
     shard_size: u64,
     skip_kept: bool,
+    stored_only: bool,
     config: Option<&'a HuggingFace>,
     on_progress: Option<OnProgress>,
 }
@@ -101,6 +102,7 @@ impl<'a> Checkpoint<'a> {
             keys: Keys::new(),
             shard_size: SHARD_SIZE,
             skip_kept: false,
+            stored_only: false,
             config: None,
             on_progress: None,
         }
@@ -135,6 +137,12 @@ impl<'a> Checkpoint<'a> {
     /// error.
     pub fn skip_kept(self) -> Self {
         Self { skip_kept: true, ..self }
+    }
+
+    /// Writes the stored values of a plan with forward multipliers (muP, u-muP, DeepNorm), which a file has no place for: whoever reads them has to
+    /// multiply in the forward pass, as [`Setup::attach`](crate::Setup::attach) does. Without this line such a plan is an error.
+    pub fn stored_only(self) -> Self {
+        Self { stored_only: true, ..self }
     }
 
     /// Calls back after each piece, from another thread.
@@ -236,6 +244,16 @@ impl<'a> Checkpoint<'a> {
                     ErrorKind::NoRule,
                     "it is kept, so that the plan does not tell its values",
                     "leave such parameters out with .skip_kept(), or give them a rule",
+                ));
+            }
+            let multiplied = |entry: &&crate::Entry| entry.rule().forward != 1.0;
+            if let Some(entry) =
+                target.parts.iter().flat_map(|part| part.iter()).find(multiplied).filter(|_| !self.stored_only)
+            {
+                return Err(entry.spec().error(
+                    ErrorKind::Attached,
+                    format!("the scheme multiplies it by {} in the forward pass, and a file holds values only", short(entry.rule().forward)),
+                    "write the stored values with .stored_only() and multiply where they are read, or choose a scheme without multipliers",
                 ));
             }
             for part in &target.parts {

@@ -131,12 +131,22 @@ fn trained_paths<M: Module>(model: &M) -> Vec<String> {
 }
 
 impl Setup {
-    /// The groups of `model` by `plan`, which was made of it or of a model like it.
+    /// The groups of `model` by `plan`, which was made of it or of one of the same shapes.
     ///
     /// # Errors
     /// A parameter that the plan has no line for, and a packed one whose blocks are to be trained differently.
     pub fn groups<M: Module>(&self, model: &M, plan: &Plan) -> Result<TrainingGroups, Error> {
         let survey = Survey::of(model, self)?;
+        for site in &survey.sites.known {
+            let spec = &site.specs[0];
+            if let Some(entry) = plan.get(spec.path()).filter(|entry| entry.spec().shape() != spec.shape()) {
+                return Err(spec.error(
+                    ErrorKind::Shape,
+                    format!("the plan was made for the shape {:?}, whose rates are others", entry.spec().shape()),
+                    "make the plan from this model",
+                ));
+            }
+        }
         let mut groups: Vec<TrainingGroup> = Vec::new();
         let key = |entry: &Entry| entry.rule().training().map(|(_, value)| value.to_bits());
         for site in &survey.sites.known {

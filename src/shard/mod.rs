@@ -83,6 +83,13 @@ impl Plan {
             )
             .at(path));
         };
+        if first.spec().num_elements() > isize::MAX as u64 {
+            return Err(first.spec().error(
+                ErrorKind::Shape,
+                "it has more values than can be counted",
+                "correct the shape",
+            ));
+        }
         if let Some(kept) = entries.iter().find(|entry| *entry.law() == Law::Keep) {
             return Err(kept.spec().error(
                 ErrorKind::NoRule,

@@ -323,3 +323,18 @@ fn an_empty_file_fits_nothing() {
     assert_eq!(error.kind(), ErrorKind::Audit);
     assert!(error.to_string().contains("nothing to compare"), "{error}");
 }
+
+/// A header of 0x0280 bytes has a length that begins as a pickle does.
+#[test]
+fn headers_of_every_length() {
+    let folder = folder("headers_of_every_length");
+    for length in [0x80usize, 0x280, 0x4b50] {
+        let header = r#"{"weight": {"dtype": "F32", "shape": [1, 2], "data_offsets": [0, 8]}}"#;
+        let mut bytes = (length as u64).to_le_bytes().to_vec();
+        bytes.extend(format!("{header:length$}").into_bytes());
+        bytes.extend([0; 8]);
+        let path = folder.join(format!("{length}.safetensors"));
+        fs::write(&path, bytes).unwrap();
+        WeightFile::open(&path).unwrap();
+    }
+}

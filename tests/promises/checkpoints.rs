@@ -15,6 +15,7 @@ use burn::{
 use burn_init::{
     Blueprint, Dtype, ErrorKind, Fill, Gpt2, HuggingFace, Init, Initializer as _, Layout, ModuleInit as _, Plan, Role,
     Scheme, Setup, TorchDefault, Xavier,
+    audit::WeightFile,
     checkpoint::{Checkpoint, Keys},
     from_fn,
     reference::{Activation, Norm, Positions, TransformerConfig},
@@ -681,5 +682,31 @@ fn streamed_wholes() {
     let tensors = read(&files[0]);
     for (path, expected) in values(&nano().initialize(&scheme, 5).unwrap()) {
         assert_eq!(tensors[&path].1, expected, "{path}");
+    }
+}
+
+/// A file of the reference model under its own paths, with the variants of burn's enums in them, can be read without the model.
+#[test]
+fn the_reference_model_by_its_own_names() {
+    let gpt2 = TransformerConfig::new(50, 16, 32, 2, 4);
+    let llama =
+        gpt2.clone().with_norm(Norm::RmsNorm).with_positions(Positions::Rotary).with_activation(Activation::SwiGlu);
+    for config in [gpt2, llama] {
+        let model = config.build(&device()).unwrap();
+        let plan = config.setup().plan(&model, &Gpt2::new()).unwrap();
+        let folder = Folder::new("own-names");
+        Checkpoint::new(&plan, 3).safetensors(&folder.0).unwrap();
+        let file = WeightFile::open(&folder.0).unwrap();
+        let read = file.plan(&Gpt2::new()).unwrap();
+        let lines = |plan: &Plan| -> Vec<_> {
+            let mut lines: Vec<_> = plan
+                .iter()
+                .map(|entry| (entry.spec().path().to_string(), entry.spec().role(), entry.law().clone()))
+                .collect();
+            lines.sort_by(|a, b| a.0.cmp(&b.0));
+            lines
+        };
+        assert_eq!(lines(&read), lines(&plan));
+        file.audit(&read).unwrap().assert_started();
     }
 }

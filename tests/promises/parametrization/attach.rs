@@ -202,3 +202,31 @@ fn conflicts_are_errors() {
     // A part is started without a look at the rest.
     assert!(model().initialize_only(Role::Query, &times(1.0, Role::Query), 2).is_ok());
 }
+
+/// What a file or a record does not hold is missed where it is read: by the audit, by the checkpoint, by the optimizer's groups.
+#[test]
+fn multipliers_are_not_lost_in_silence() {
+    use burn::{module::Module as _, optim::AdamWConfig};
+    use burn_init::{ErrorKind, checkpoint::Checkpoint, reference::TransformerConfig, schemes::Mup};
+
+    let device = crate::support::device();
+    let config = |width| TransformerConfig::new(60, 16, width, 2, 4).with_tied(false);
+    let setup = config(64).setup();
+    let build = |width| config(width).build(&device).unwrap();
+    let scheme = Mup::from(setup.base_shapes(&build(64), &build(32)).unwrap());
+    let plan = setup.plan(&build(64), &scheme).unwrap();
+    let model = setup.initialize(build(64), &scheme, 1).unwrap();
+    setup.audit(&model, &plan).unwrap().assert_started();
+
+    let bare = build(64).load_record(model.into_record());
+    let error = setup.audit(&bare, &plan).unwrap().check().unwrap_err().to_string();
+    assert!(error.contains("is to be multiplied by 0.5 in the forward pass, and is not"), "{error}");
+
+    let folder = std::env::temp_dir().join(format!("burn-init-multipliers-{}", std::process::id()));
+    let error = Checkpoint::new(&plan, 1).safetensors(&folder).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Attached, "{error}");
+    assert!(Checkpoint::new(&plan, 1).stored_only().files().is_ok());
+
+    let error = setup.adamw(&build(128), &plan, &AdamWConfig::new()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
+}
