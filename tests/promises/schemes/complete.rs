@@ -201,6 +201,7 @@ fn row(name: &str, plan: &Plan, summary: &str) -> String {
         let (first, last) = (entries[0].std(), entries[entries.len() - 1].std());
         let short = |std: f64| match std {
             std if std == 0.0 || std == 1.0 => format!("{std}"),
+            std if std < 5e-4 => format!("{std:.1e}"),
             std => format!("{std:.4}"),
         };
         if first.to_bits() == last.to_bits() { short(first) } else { format!("{} … {}", short(first), short(last)) }
