@@ -109,7 +109,7 @@ impl LogitSample {
         let std = (values().map(|z| z * z).sum::<f64>() / count).sqrt();
         let (low, high) = values().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), z| (low.min(z), high.max(z)));
         if std.is_nan() || std <= 1e-9 {
-            return Err(failed("all logits are equal", "there is no distribution to draw: see StepZero::verdict"));
+            return Err(failed("all logits are equal", "there is no distribution to draw: see StepZero::findings"));
         }
         let width = (std / BARS).max((high - low) / MOST_BARS);
         let first = (low / width).floor();

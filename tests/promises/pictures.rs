@@ -294,7 +294,7 @@ fn logits_become_a_density() {
     assert!(tops.iter().all(|top| *top == tops[0]));
 
     let equal = LogitSample::new(&logits.zeros_like(), &tokens).unwrap().chart(&start).unwrap_err();
-    assert_eq!(equal.to_string(), "all logits are equal; there is no distribution to draw: see StepZero::verdict");
+    assert_eq!(equal.to_string(), "all logits are equal; there is no distribution to draw: see StepZero::findings");
     let outside = Tensor::<2, Int>::from_data([[0, 4]], &device);
     assert_eq!(LogitSample::new(&logits, &outside).unwrap_err().kind(), ErrorKind::Picture);
     let infinite = logits.clone().div_scalar(0.0);
