@@ -92,6 +92,8 @@ pub struct ParamSpec {
     pub(crate) stored_transposed: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) final_norm: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) post_norm: bool,
     #[serde(skip)]
     pub(crate) id: Identity,
 }
@@ -156,6 +158,12 @@ impl ParamSpec {
     /// outside of every stack that comes after the layers, or is known by its name.
     pub fn is_final_norm(&self) -> bool {
         self.final_norm
+    }
+
+    /// Whether the norms of its layer stand after the additions, `x' = LN(x + F(x))`, as
+    /// [`Setup::post_norm`](crate::Setup::post_norm) states; `false` outside of layers.
+    pub fn is_post_norm(&self) -> bool {
+        self.post_norm
     }
 
     /// The block that this is, for a packed parameter.

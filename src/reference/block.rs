@@ -1,24 +1,27 @@
-//! One block: two branches that are added to the stream, each behind a norm of its own.
+//! One block: two branches that are added to the stream, each with a norm of its own.
 
 use burn::module::Module;
 use burn::nn::RotaryEncoding;
 use burn::nn::norm::Normalization;
 use burn::tensor::{Bool, Tensor};
 
-use super::{Attention, Mlp};
+use super::{Attention, Mlp, NormPlacement};
 use crate::step_zero::{Probe, Site};
 
-/// A Pre-Norm block.
+/// Attention and MLP, each added to the stream.
 #[derive(Module, Debug)]
 pub struct Block {
-    /// Before attention.
+    /// Before attention, or after its addition.
     pub norm_1: Normalization,
     /// The first branch.
     pub attention: Attention,
-    /// Before the MLP.
+    /// Before the MLP, or after its addition.
     pub norm_2: Normalization,
     /// The second branch.
     pub mlp: Mlp,
+    /// Where the norms stand.
+    #[module(skip)]
+    pub norm_placement: NormPlacement,
 }
 
 impl Block {
@@ -34,11 +37,27 @@ impl Block {
     ) -> Tensor<3> {
         let x = probe.pass(Site::ResidPre.in_layer(layer), x);
         let scores = Site::AttnScores.in_layer(layer);
-        let branch = self.attention.forward_with(self.norm_1.forward(x.clone()), mask, rotary, scores, probe);
+        let branch = self.attention.forward_with(self.before(&self.norm_1, &x), mask, rotary, scores, probe);
         probe.show(Site::AttnOut.in_layer(layer), &branch);
-        let x = probe.pass(Site::ResidMid.in_layer(layer), x + branch);
-        let branch = self.mlp.forward(self.norm_2.forward(x.clone()));
+        let x = probe.pass(Site::ResidMid.in_layer(layer), self.after(&self.norm_1, x + branch));
+        let branch = self.mlp.forward(self.before(&self.norm_2, &x));
         probe.show(Site::MlpOut.in_layer(layer), &branch);
-        probe.pass(Site::ResidPost.in_layer(layer), x + branch)
+        probe.pass(Site::ResidPost.in_layer(layer), self.after(&self.norm_2, x + branch))
+    }
+
+    /// What a branch reads.
+    fn before(&self, norm: &Normalization, x: &Tensor<3>) -> Tensor<3> {
+        match self.norm_placement {
+            NormPlacement::Pre => norm.forward(x.clone()),
+            NormPlacement::Post => x.clone(),
+        }
+    }
+
+    /// What goes on in the stream.
+    fn after(&self, norm: &Normalization, x: Tensor<3>) -> Tensor<3> {
+        match self.norm_placement {
+            NormPlacement::Pre => x,
+            NormPlacement::Post => norm.forward(x),
+        }
     }
 }

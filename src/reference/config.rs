@@ -14,7 +14,7 @@ use crate::{Error, Initializer, Setup};
 /// More is a slip of the keyboard: the bare tree of that many blocks takes gigabytes.
 const MOST_LAYERS: usize = 100_000;
 
-/// Which norm stands before each branch and before the head.
+/// Which norm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Norm {
@@ -22,6 +22,16 @@ pub enum Norm {
     LayerNorm,
     /// Over the root mean square.
     RmsNorm,
+}
+
+/// Where the norms stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NormPlacement {
+    /// Before each branch, `x' = x + F(LN(x))`, and one more before the head: GPT-2 and later.
+    Pre,
+    /// After each addition, `x' = LN(x + F(x))`, and none before the head: the original Transformer, GPT, BERT.
+    Post,
 }
 
 /// How the model learns where a token stands.
@@ -61,6 +71,9 @@ pub struct TransformerConfig {
     /// Which norm.
     #[config(default = "Norm::LayerNorm")]
     pub norm: Norm,
+    /// Where the norms stand.
+    #[config(default = "NormPlacement::Pre")]
+    pub norm_placement: NormPlacement,
     /// Added to the variance in the norms.
     #[config(default = "1e-5")]
     pub norm_epsilon: f64,
@@ -107,9 +120,14 @@ impl TransformerConfig {
         self.setup().initialize(self.build(device)?, initializer, seed)
     }
 
-    /// What the tree of parameters does not show, for planning and initializing by hand: the number of heads.
+    /// What the tree of parameters does not show, for planning and initializing by hand: the number of heads, and norms that
+    /// stand after the additions.
     pub fn setup(&self) -> Setup {
-        Setup::new().heads("**", self.n_heads as u64)
+        let setup = Setup::new().heads("**", self.n_heads as u64);
+        match self.norm_placement {
+            NormPlacement::Pre => setup,
+            NormPlacement::Post => setup.post_norm("blocks.*"),
+        }
     }
 
     /// Builds the model without a value in it: burn's parameters are lazy, so nothing is drawn or allocated until one is read
@@ -129,7 +147,7 @@ impl TransformerConfig {
             dropout: DropoutConfig::new(self.dropout).init(),
             rotary: (self.positions == Positions::Rotary).then(|| rotary.init(device)),
             blocks: (0..self.n_layers).map(|_| self.block(device)).collect(),
-            norm_final: self.norm(device),
+            norm_final: (self.norm_placement == NormPlacement::Pre).then(|| self.norm(device)),
             head: (!self.tied).then(|| head.init(device)),
             context: self.context,
         })
@@ -228,6 +246,7 @@ impl TransformerConfig {
                 dropout: dropout(),
                 activation: self.activation,
             },
+            norm_placement: self.norm_placement,
         }
     }
 

@@ -1,4 +1,4 @@
-//! The reference model: a decoder-only Pre-Norm Transformer, built from burn-nn's layers.
+//! The reference model: a decoder-only Transformer, Pre-Norm or Post-Norm, built from burn-nn's layers.
 //!
 //! It is a model like any other: the crate gives it no privilege that yours would not have. Use it
 //! to try a scheme, to test one, or as the start of your own.
@@ -10,6 +10,9 @@
 //!     x = x + mlp(norm_2(x))                                mlp_out, resid_post
 //! logits = head(norm_final(x))                              final_norm, logits
 //! ```
+//!
+//! With [`NormPlacement::Post`] the norms stand after the additions, `x = norm_1(x + attention(x))`, and there is no `norm_final`: `final_norm` is
+//! then what the head reads.
 //!
 //! ```no_run
 //! use burn_init::reference::TransformerConfig;
@@ -38,12 +41,12 @@ use crate::{Error, ErrorKind};
 
 pub use attention::Attention;
 pub use block::Block;
-pub use config::{Norm, Positions, TransformerConfig};
+pub use config::{Norm, NormPlacement, Positions, TransformerConfig};
 pub use mlp::Mlp;
 
 pub use crate::step_zero::Activation;
 
-/// A decoder-only Pre-Norm Transformer. Made by [`TransformerConfig`].
+/// A decoder-only Transformer. Made by [`TransformerConfig`].
 #[derive(Module, Debug)]
 pub struct Transformer {
     /// `[vocab, d_model]`; with a tied head it makes the logits, too.
@@ -56,8 +59,8 @@ pub struct Transformer {
     pub rotary: Option<RotaryEncoding>,
     /// The blocks, first to last.
     pub blocks: Vec<Block>,
-    /// The last norm.
-    pub norm_final: Normalization,
+    /// The last norm, with Pre-Norm.
+    pub norm_final: Option<Normalization>,
     /// `[d_model, vocab]`, without a bias; `None` when tied.
     pub head: Option<Linear>,
     context: usize,
@@ -99,7 +102,9 @@ impl Transformer {
         for (layer, block) in (0..).zip(&self.blocks) {
             x = block.forward(x, &mask, self.rotary.as_ref(), layer, probe);
         }
-        let x = self.norm_final.forward(x);
+        if let Some(norm) = &self.norm_final {
+            x = norm.forward(x);
+        }
         probe.show(Site::FinalNorm, &x);
         let logits = match &self.head {
             Some(head) => head.forward(x),

@@ -130,6 +130,8 @@ pub struct Setup {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) parallel: Vec<Pattern>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) post_norm: Vec<Pattern>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) stacks: Vec<(Pattern, StackPlace)>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) heads: Vec<(Pattern, u64)>,
@@ -190,6 +192,14 @@ impl Setup {
     /// together: one addition to the residual stream a layer.
     pub fn parallel(mut self, pattern: impl Into<String>) -> Self {
         self.parallel.push(Pattern::new(pattern));
+        self
+    }
+
+    /// Says that in the layers matching the pattern (`encoder.layers.*`, or `**` for all) the norms stand after the additions,
+    /// `x' = LN(x + F(x))`, as in the original Transformer and BERT: Post-Norm. No tree shows it, and Pre-Norm, `x' = x + F(LN(x))`, is
+    /// assumed.
+    pub fn post_norm(mut self, pattern: impl Into<String>) -> Self {
+        self.post_norm.push(Pattern::new(pattern));
         self
     }
 
@@ -261,10 +271,10 @@ impl Setup {
 impl PartialEq for Setup {
     /// By what a file holds: the progress callback does not count.
     fn eq(&self, other: &Self) -> bool {
-        (&self.roles, &self.packed, &self.layouts, &self.parallel, &self.stacks)
-            == (&other.roles, &other.packed, &other.layouts, &other.parallel, &other.stacks)
-            && (&self.heads, &self.prefix, &self.aliases, self.dtype)
-                == (&other.heads, &other.prefix, &other.aliases, other.dtype)
+        (&self.roles, &self.packed, &self.layouts, &self.parallel, &self.post_norm)
+            == (&other.roles, &other.packed, &other.layouts, &other.parallel, &other.post_norm)
+            && (&self.stacks, &self.heads, &self.prefix, &self.aliases, self.dtype)
+                == (&other.stacks, &other.heads, &other.prefix, &other.aliases, other.dtype)
     }
 }
 
@@ -275,6 +285,7 @@ impl fmt::Debug for Setup {
             .field("packed", &self.packed)
             .field("layouts", &self.layouts)
             .field("parallel", &self.parallel)
+            .field("post_norm", &self.post_norm)
             .field("stacks", &self.stacks)
             .field("heads", &self.heads)
             .field("prefix", &self.prefix)

@@ -12,7 +12,7 @@ use crate::{
     initializer::Initializer,
     param::{ParamSpec, Stack},
     role::Role,
-    rule::{Factor, FactorKind, Init, Rule},
+    rule::{Factor, FactorKind, Init, Rule, short},
 };
 
 /// Which normalization [`DeepNet`] is for.
@@ -76,8 +76,21 @@ pub enum DeepNetPart {
 /// as deep as itself unless `decoder_layers` says otherwise, and a tree that shows another depth is an error.
 ///
 /// DeepNorm's skip is multiplied by `alpha` before the norm. As a norm does not see a common factor, `LN(alpha x + F(x))` is
-/// `LN(x + F(x) / alpha)` up to the norm's epsilon: [`Rule::forward`] of what writes into the stream, and of its bias, is `1/alpha`. That is right in
-/// a Post-Norm model, which a tree does not show: the plan warns.
+/// `LN(x + F(x) / alpha)` up to the norm's epsilon: [`Rule::forward`] of what writes into the stream, and of its bias, is `1/alpha`. That is right
+/// in a Post-Norm model only, and no tree shows where its norms stand: unless [`Setup::post_norm`](crate::Setup::post_norm) says so, it is an error.
+/// The [reference model](crate::reference) has both. For a model whose forward pass multiplies the skip itself there is
+/// [`without_alpha`](Self::without_alpha).
+///
+/// ```
+/// use burn::tensor::Device;
+/// use burn_init::{Setup, reference::{NormPlacement, TransformerConfig}, schemes::DeepNet};
+///
+/// let config = TransformerConfig::new(100, 16, 64, 8, 4).with_norm_placement(NormPlacement::Post);
+/// let plan = Setup::new().post_norm("blocks.*").plan(&config.build(&Device::flex())?, &DeepNet::deepnorm())?;
+/// let output = plan.get("blocks.0.attention.output.weight").unwrap();
+/// assert_eq!(output.rule().forward, 0.5);                     // 1/alpha, alpha = (2 * 8)^1/4
+/// # Ok::<(), burn_init::Error>(())
+/// ```
 ///
 /// 1.15 is 1/0.87: torchscale divides where the paper multiplies.
 ///
@@ -91,6 +104,8 @@ pub struct DeepNet {
     pub base: DeepNetBase,
     /// What stands beside the stack.
     pub part: DeepNetPart,
+    /// Whether DeepNorm's branches carry `1/alpha`: not where the model multiplies its skip by `alpha`.
+    pub alpha: bool,
     /// For an encoder, the depth of its decoder; nothing for its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decoder_layers: Option<u64>,
@@ -98,7 +113,13 @@ pub struct DeepNet {
 
 impl Default for DeepNet {
     fn default() -> Self {
-        Self { norm: DeepNetNorm::DeepNorm, base: DeepNetBase::Xavier, part: DeepNetPart::Alone, decoder_layers: None }
+        Self {
+            norm: DeepNetNorm::DeepNorm,
+            base: DeepNetBase::Xavier,
+            part: DeepNetPart::Alone,
+            alpha: true,
+            decoder_layers: None,
+        }
     }
 }
 
@@ -138,6 +159,11 @@ impl DeepNet {
         Self { part: DeepNetPart::Decoder, ..self }
     }
 
+    /// For a model whose forward pass multiplies the skip by `alpha` itself; the plan says by how much.
+    pub fn without_alpha(self) -> Self {
+        Self { alpha: false, ..self }
+    }
+
     /// The depths of the encoder and of the decoder, of which the parameter's own stack is one.
     fn depths(self, stack: Stack) -> (f64, f64) {
         let own = stack.layers as f64;
@@ -172,6 +198,25 @@ impl DeepNet {
             DeepNetPart::Encoder => (0.81 * (n.powi(4) * m).powf(1.0 / 16.0), "0.81 (N^4 M)^1/16"),
             DeepNetPart::Decoder => ((3.0 * n).powf(0.25), "(3M)^1/4"),
         }
+    }
+
+    /// What stands in for `alpha` on the skip: its inverse on the branch, or that the model has it.
+    fn skip(self, param: &ParamSpec, stack: Stack, rule: &mut Rule) -> Result<(), Error> {
+        let (alpha, formula) = self.alpha(stack);
+        if !self.alpha {
+            rule.needs =
+                Some(format!("the model multiplies its skip by alpha = {formula} = {} before the norm", short(alpha)));
+        } else if param.is_post_norm() {
+            rule.forward = 1.0 / alpha;
+        } else {
+            return Err(param.error(
+                ErrorKind::MissingFact,
+                "DeepNorm is LN(alpha x + F(x)), and nothing says that this layer norms after the addition",
+                "state it: .post_norm(\"**\"), or say .without_alpha() if the model multiplies its skip itself; in a Pre-Norm model \
+                 alpha has no place, so take another scheme, such as gpt2 or subln",
+            ));
+        }
+        Ok(())
     }
 
     /// SubLN leaves the cross-attention of a decoder alone.
@@ -210,13 +255,12 @@ impl Initializer for DeepNet {
             Some(factor) if rule.init != Init::Zeros => rule.scaled(factor),
             _ => rule,
         };
-        if role.writes() && self.norm == DeepNetNorm::DeepNorm {
-            rule.forward = 1.0 / self.alpha(stack).0;
-            rule.needs =
-                Some("DeepNorm is for Post-Norm, LN(x + F(x)): the multiplier makes it LN(x + F(x)/alpha)".into());
-        }
-        if role.writes() && self.norm == DeepNetNorm::SubLn {
-            rule.needs = Some("SubLN has one more norm before each output projection".into());
+        if role.writes() {
+            match self.norm {
+                DeepNetNorm::DeepNorm => self.skip(param, stack, &mut rule)?,
+                DeepNetNorm::SubLn => rule.needs = Some("SubLN has one more norm before each output projection".into()),
+                DeepNetNorm::PreLn => {}
+            }
         }
         Ok(Some(rule))
     }

@@ -126,6 +126,13 @@ impl Initializer for UMup {
             }
         }
         check_tied(self.tied, tree)?;
+        if let Some(post) = tree.iter().find(|param| param.writes().is_some() && param.is_post_norm()) {
+            return Err(post.error(
+                ErrorKind::Config,
+                "u-muP weighs stream and branches by what a Pre-Norm model accumulates, and the setup says that this layer is Post-Norm",
+                "use another scheme, such as mup, or correct .post_norm(…)",
+            ));
+        }
         let writer = tree.iter().find(|param| param.writes().is_some());
         match writer.filter(|_| !tree.iter().any(ParamSpec::is_final_norm)) {
             Some(writer) => Err(writer.error(

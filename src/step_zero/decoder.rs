@@ -1,4 +1,4 @@
-//! A plan read as a Pre-Norm decoder: which matrix stands where, and what it multiplies a second moment by.
+//! A plan read as a decoder: which matrix stands where, and what it multiplies a second moment by.
 
 use super::Activation;
 use super::kernel::Linear;
@@ -15,6 +15,8 @@ pub(super) struct Decoder {
     /// `None` where it is the token embedding.
     pub head: Option<Matrix>,
     pub d_model: u64,
+    /// Whether a norm stands before the head: in a Post-Norm decoder only one that is seen.
+    pub final_norm: bool,
     /// Multiplier that the forward pass has on the gain of the final norm, and so on the logits.
     pub final_multiplier: f64,
     /// Norms that do not start at gain 1 and offset 0.
@@ -48,6 +50,8 @@ pub(super) struct Layer {
     pub up: Matrix,
     pub gate: Option<Matrix>,
     pub down: Matrix,
+    /// Whether its norms stand after the additions.
+    pub post_norm: bool,
 }
 
 impl Decoder {
@@ -100,6 +104,8 @@ impl Decoder {
             layers: (0..layers).map(|layer| tree.layer(layer, activation)).collect::<Result<_, _>>()?,
             head: (!tied).then(|| tree.matrix(&[Role::OutputHead], None)).transpose()?,
             d_model,
+            final_norm: plan.iter().any(|entry| entry.spec().is_final_norm())
+                || !plan.iter().any(|entry| entry.spec().is_post_norm()),
             final_multiplier: plan.iter().find(gain).map_or(1.0, |entry| entry.rule().forward),
             uneven_norms: plan.iter().filter(uneven).map(|entry| entry.spec().path().to_string()).collect(),
         })
@@ -122,6 +128,7 @@ impl Tree<'_> {
             up: matrix(&[Role::MlpUp, Role::MlpIn])?,
             gate: activation.is_gated().then(|| matrix(&[Role::MlpGate])).transpose()?,
             down: matrix(&[Role::MlpDown])?,
+            post_norm: self.plan.iter().any(|entry| entry.spec().layer() == Some(layer) && entry.spec().is_post_norm()),
         })
     }
 

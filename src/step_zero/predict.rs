@@ -25,7 +25,8 @@ impl Plan {
     }
 }
 
-/// Predicts step zero of a Pre-Norm decoder from its plan: nothing is drawn, allocated or run.
+/// Predicts step zero of a decoder from its plan: nothing is drawn, allocated or run. It is Pre-Norm unless
+/// [`Setup::post_norm`](crate::Setup::post_norm) said otherwise.
 ///
 /// Each branch ends in an independent matrix of mean 0, so the kernel `K[t][u] = E <x_t, x_u> / d` of the stream is that of the embedding plus that
 /// of each branch, exactly in expectation. A branch's own kernel follows from the weights' variances and fans, the nonlinearity's
@@ -74,18 +75,23 @@ struct Walk<'a> {
     sequences: f64,
     /// Positions of the whole batch.
     count: f64,
+    /// What the norms of the stream have multiplied the embedding by, at each node.
+    left: Vec<f64>,
     result: StepZero,
 }
 
-/// The stream before one block, kept for the way back.
-struct Passed {
+/// One addition to the stream, kept for the way back.
+struct Addition {
+    /// The stream before it.
     before: Kernel,
-    middle: Kernel,
+    /// The stream and the branch, before a norm that follows.
+    sum: Kernel,
 }
 
 impl<'a> Walk<'a> {
     fn new(decoder: &'a Decoder, architecture: &'a Architecture, vocab: u64) -> Self {
         let sequences = architecture.sequences as f64;
+        let grid = Grid::new(architecture.length, architecture.causal);
         let result = StepZero {
             vocab,
             d_model: Some(decoder.d_model),
@@ -116,7 +122,8 @@ impl<'a> Walk<'a> {
         Self {
             decoder,
             architecture,
-            grid: Grid::new(architecture.length, architecture.causal),
+            left: vec![1.0; grid.nodes()],
+            grid,
             vocab: vocab as f64,
             collision: architecture.collision.unwrap_or(1.0 / vocab as f64),
             sequences,
@@ -126,25 +133,24 @@ impl<'a> Walk<'a> {
     }
 
     fn run(mut self) -> StepZero {
-        let embedding = self.embedding();
-        let mut x = embedding;
+        let mut x = self.embedding();
         let mut passed = Vec::with_capacity(self.decoder.layers.len());
         self.point(Site::ResidPre, 0, &x);
         for (index, layer) in (0..).zip(&self.decoder.layers) {
-            let before = x;
-            let attention = self.attention(layer, &self.norm(&before));
+            let attention = self.attention(layer, &self.read(layer, &x));
             self.result.attention.push(Scores { layer: index, std: attention.score_std, entropy: attention.entropy });
             let branch = self.branch(&attention.output, &layer.output);
             self.added(Site::AttnOut, index, &branch);
-            let middle = before.add(&branch);
+            let (first, middle) = self.add(layer, x, &branch);
             self.point(Site::ResidMid, index, &middle);
-            let branch = self.branch(&self.hidden(layer, &self.norm(&middle)).0, &layer.down);
+            let branch = self.branch(&self.hidden(layer, &self.read(layer, &middle)).0, &layer.down);
             self.added(Site::MlpOut, index, &branch);
-            x = middle.add(&branch);
-            self.point(Site::ResidPost, index, &x);
-            passed.push(Passed { before, middle });
+            let (second, after) = self.add(layer, middle, &branch);
+            self.point(Site::ResidPost, index, &after);
+            passed.push([first, second]);
+            x = after;
         }
-        let normed = self.norm(&x);
+        let normed = if self.decoder.final_norm { self.stream_norm(&x) } else { x.clone() };
         let logits = self.logits(&x, &normed);
         self.backward(&x, &normed, &logits, &passed);
         self.notes();
@@ -166,6 +172,27 @@ impl<'a> Walk<'a> {
 
     fn norm(&self, x: &Kernel) -> Kernel {
         x.norm(x.own(), self.architecture.norm_epsilon)
+    }
+
+    /// A norm of the stream itself, and what it leaves of the embedding.
+    fn stream_norm(&mut self, x: &Kernel) -> Kernel {
+        let epsilon = self.architecture.norm_epsilon;
+        for (left, v) in self.left.iter_mut().zip(x.own()) {
+            *left *= if *v > 0.0 { (v + epsilon).powf(-0.5) } else { 0.0 };
+        }
+        self.norm(x)
+    }
+
+    /// What a branch reads.
+    fn read(&self, layer: &Layer, x: &Kernel) -> Kernel {
+        if layer.post_norm { x.clone() } else { self.norm(x) }
+    }
+
+    /// Adds a branch: the addition, and the stream that goes on.
+    fn add(&mut self, layer: &Layer, before: Kernel, branch: &Kernel) -> (Addition, Kernel) {
+        let sum = before.add(branch);
+        let after = if layer.post_norm { self.stream_norm(&sum) } else { sum.clone() };
+        (Addition { before, sum }, after)
     }
 
     fn attention(&self, layer: &Layer, x: &Kernel) -> Attention {
@@ -231,7 +258,7 @@ impl<'a> Walk<'a> {
             * self.decoder.head.as_ref().map_or(width * table, |head| head.linear.gain());
         let final_norm = normed.second_moment(grid);
         let logit_std = (gain * final_norm).sqrt();
-        let own = architecture.tied.then(|| self.own_logit(x, logit_std));
+        let own = architecture.tied.then(|| self.own_logit(logit_std));
         let law = LogitLaw { vocab: self.vocab, std: logit_std, own: own.as_ref().map(|own| own.law) };
         let own = own.map(|own| Standing { others: law.without_own().log_sum_exp(), ..own });
 
@@ -271,35 +298,44 @@ impl<'a> Walk<'a> {
     }
 
     /// The logit of the input token under a tied head: its vector is a part of the stream, and all of what they share.
-    fn own_logit(&self, x: &Kernel, logit_std: f64) -> Standing {
+    fn own_logit(&self, logit_std: f64) -> Standing {
         let (architecture, table) = (self.architecture, self.decoder.token.variance);
-        let per_norm = |power: f64| {
-            let scaled = |&v: &f64| if v > 0.0 { (v + architecture.norm_epsilon).powf(power) } else { 0.0 };
-            self.grid.mean(x.own().iter().map(scaled))
-        };
+        let left = |power: i32| self.grid.mean(self.left.iter().map(|left| left.powi(power)));
         let enters = architecture.embedding_multiplier;
-        let fraction = (table * enters * enters * per_norm(-1.0)).min(1.0);
-        let mean = self.logit_multiplier() * enters * self.decoder.d_model as f64 * table * per_norm(-0.5);
+        let fraction = (table * enters * enters * left(2)).min(1.0);
+        let mean = self.logit_multiplier() * enters * self.decoder.d_model as f64 * table * left(1);
         Standing { law: Own { mean, std: logit_std * (1.0 - fraction).sqrt() }, fraction, others: 0.0 }
     }
 
-    fn backward(&mut self, x: &Kernel, normed: &Kernel, logits: &Logits, passed: &[Passed]) {
+    fn backward(&mut self, x: &Kernel, normed: &Kernel, logits: &Logits, passed: &[[Addition; 2]]) {
         let epsilon = self.architecture.norm_epsilon;
         let errors = self.errors(normed, logits);
         if let Some(head) = &self.decoder.head {
             self.matrix_gradient(head, &errors.scale(self.logit_multiplier().powi(2)), normed);
         }
-        let mut gradient = errors.scale(logits.gain).norm(x.own(), epsilon);
+        let mut gradient = errors.scale(logits.gain);
+        if self.decoder.final_norm {
+            gradient = gradient.norm(x.own(), epsilon);
+        }
         // The gradient at the head goes like 1/v, and strays with it.
         let last = self.result.stream.last().and_then(|last| Some(last.sd? / last.second_moment)).unwrap_or(0.0);
         let mut gradients = vec![self.stream_gradient(&gradient, last)];
-        for (layer, at) in self.decoder.layers.iter().zip(passed).rev() {
-            let into = self.mlp_back(layer, &self.norm(&at.middle), &gradient);
-            gradient = gradient.add(&into.norm(at.middle.own(), epsilon));
-            gradients.push(self.stream_gradient(&gradient, last));
-            let into = self.attention_back(layer, &self.norm(&at.before), &gradient);
-            gradient = gradient.add(&into.norm(at.before.own(), epsilon));
-            gradients.push(self.stream_gradient(&gradient, last));
+        for (layer, [first, second]) in self.decoder.layers.iter().zip(passed).rev() {
+            for (addition, is_mlp) in [(second, true), (first, false)] {
+                if layer.post_norm {
+                    gradient = gradient.norm(addition.sum.own(), epsilon);
+                }
+                let read = self.read(layer, &addition.before);
+                let mut into = match is_mlp {
+                    true => self.mlp_back(layer, &read, &gradient),
+                    false => self.attention_back(layer, &read, &gradient),
+                };
+                if !layer.post_norm {
+                    into = into.norm(addition.before.own(), epsilon);
+                }
+                gradient = gradient.add(&into);
+                gradients.push(self.stream_gradient(&gradient, last));
+            }
         }
         for (reading, (square, sd)) in self.result.stream.iter_mut().zip(gradients.into_iter().rev()) {
             (reading.gradient, reading.gradient_sd) = (Some(square), Some(sd));

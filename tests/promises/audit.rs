@@ -13,7 +13,7 @@ use burn_init::{
 };
 
 use crate::{
-    support::device,
+    support::{device, setup_for},
     trees::{Llama, NanoGpt},
 };
 
@@ -71,16 +71,16 @@ fn only(audit: &Audit, path: &str, deviation: Deviation, severity: Severity) {
 #[test]
 fn healthy_models_raise_nothing() {
     let device = device();
-    let setup = Setup::new().heads("**", 4);
     let mut audited = 0;
     for (seed, (name, scheme, _)) in Scheme::all().into_iter().enumerate() {
+        let setup = setup_for(name, 4);
         if let Ok(model) = setup.initialize(nano(&device), &scheme, seed as u64) {
             let audit = setup.audit(&model, &setup.plan(&model, &scheme).unwrap()).unwrap();
             assert!(audit.is_started(), "{name}\n{audit:#}");
             audited += 1;
         }
         if let Ok(model) = setup.initialize(Llama::new(3, 64, 32, 160, 500, &device), &scheme, seed as u64) {
-            let audit = setup.plan(&model, &scheme).unwrap().audit(&model).unwrap();
+            let audit = setup.audit(&model, &setup.plan(&model, &scheme).unwrap()).unwrap();
             assert!(audit.is_started(), "{name}\n{audit:#}");
             audited += 1;
         }
@@ -459,8 +459,9 @@ fn schemes_are_identified() {
     let mut found = 0;
     for (seed, (name, scheme, _)) in Scheme::all().into_iter().enumerate() {
         let model = NanoGpt::new(2, 64, 500, 32, &device);
-        let Ok(model) = model.initialize(&scheme, seed as u64) else { continue };
-        let identity = identify(&model).unwrap();
+        let setup = if name.starts_with("deepnorm") { Setup::new().post_norm("**") } else { Setup::new() };
+        let Ok(model) = setup.initialize(model, &scheme, seed as u64) else { continue };
+        let identity = setup.identify(&model).unwrap();
         let fits = identity.fitting().any(|candidate| candidate.names.iter().any(|other| other == name));
         assert!(fits, "{name}\n{identity}");
         found += 1;

@@ -14,7 +14,7 @@ use burn::{
 };
 use burn_init::{
     Depth, Error, Gpt2, Init, Initializer, ModuleInit as _, Role, from_fn,
-    reference::{Norm, Positions, Transformer, TransformerConfig},
+    reference::{Norm, NormPlacement, Positions, Transformer, TransformerConfig},
     step_zero::{Activation, Batch, Fault, Finding, Probe, Site, StepZero, measure},
 };
 
@@ -476,6 +476,8 @@ fn published_schemes_are_no_faults() {
     let wide = ["kaiming-normal", "kaiming-uniform", "llm-foundry", "mimetic", "modded-nanogpt", "mup-cerebras"];
     let (mut sound, mut alarms) = (0, Vec::new());
     for (name, scheme, _) in burn_init::Scheme::all() {
+        let placement = if name.starts_with("deepnorm") { NormPlacement::Post } else { NormPlacement::Pre };
+        let config = config.clone().with_norm_placement(placement);
         let setup = config.setup();
         let Ok(model) = config.build(&device).and_then(|model| setup.initialize(model, &scheme, 3)) else { continue };
         let found = setup.measure(&model, &batch(&device), Transformer::forward_with).unwrap();

@@ -183,7 +183,7 @@ fn the_fresh_model() {
     let before = |x: &Tensor<3>| x.clone().slice([0..rows, 0..length - 1]).into_data();
     assert_eq!(before(&a), before(&b));
     assert_ne!(a.into_data(), b.into_data());
-    let norm = &model.norm_final;
+    let norm = model.norm_final.as_ref().unwrap();
     let x = Tensor::<2>::random([4, 32], burn::tensor::Distribution::Default, &device());
     let together = norm.forward(x.clone()).into_data().try_to_vec::<f32>().unwrap();
     let alone: Vec<f32> =

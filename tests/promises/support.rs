@@ -7,6 +7,7 @@ use burn::{
     module::{Module, ModuleVisitor, Param},
     tensor::{Device, Tensor},
 };
+use burn_init::Setup;
 
 #[path = "../../examples/common/device.rs"]
 mod devices;
@@ -42,6 +43,12 @@ pub fn values<M: Module>(model: &M) -> BTreeMap<String, Vec<f32>> {
     let mut reader = Reader::default();
     model.visit(&mut reader);
     reader.values
+}
+
+/// What the scheme has to be told of a tree: the heads, and for DeepNorm that the norms stand after the additions.
+pub fn setup_for(scheme: &str, heads: u64) -> Setup {
+    let setup = Setup::new().heads("**", heads);
+    if scheme.starts_with("deepnorm") { setup.post_norm("**") } else { setup }
 }
 
 pub fn mean(values: &[f32]) -> f64 {

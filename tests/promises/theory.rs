@@ -5,8 +5,9 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn_init::{
-    Depth, Gpt2, Init, Initializer, ModuleInit as _, Role, Scheme, from_fn,
-    reference::{Norm, Positions, Transformer, TransformerConfig},
+    Depth, Gpt2, Init, Initializer, ModuleInit as _, Role, Scheme, Setup, from_fn,
+    reference::{Norm, NormPlacement, Positions, Transformer, TransformerConfig},
+    schemes::DeepNet,
     step_zero::{Activation, Architecture, Batch, Fault, StepZero, measure},
 };
 use proptest::prelude::*;
@@ -147,14 +148,36 @@ fn every_depth() {
     }
 }
 
+/// Norms after the additions: each resets the stream, and the branches read it as it is.
+#[test]
+fn post_norm() {
+    let post = |config: TransformerConfig| config.with_norm_placement(NormPlacement::Post);
+    for layers in [1, 2, 12] {
+        let tied = post(TransformerConfig::new(300, 16, 96, layers, 4));
+        agrees(&tied, &Gpt2::new());
+        agrees(&tied, &DeepNet::deepnorm());
+        let untied = tied.with_tied(false).with_norm(Norm::RmsNorm).with_activation(Activation::SwiGlu);
+        agrees(&untied, &Gpt2::new().with_std(0.05).with_depth(Depth::none()));
+        agrees(&untied, &DeepNet::torchscale_deepnorm());
+    }
+    // Taken for Pre-Norm it is another model.
+    let config = post(config());
+    let setup = Setup::new().heads("**", 4);
+    let plan = setup.plan(&config.build(&device()).unwrap(), &Gpt2::new()).unwrap();
+    let wrong = plan.predict(&config.architecture().with_sequences(ROWS as u64)).unwrap();
+    assert!(disagreement(&measured(&config, &Gpt2::new(), 11), &wrong).is_some());
+}
+
 /// Every scheme of the registry whose forward pass is the plain decoder's.
 #[test]
 fn every_scheme_that_a_decoder_takes() {
     let mut covered = 0;
     for name in Scheme::names() {
         let scheme: Scheme = name.parse().unwrap();
+        let post = name.starts_with("deepnorm");
+        let placement = if post { NormPlacement::Post } else { NormPlacement::Pre };
         let llama = config().with_activation(Activation::SwiGlu).with_positions(Positions::Rotary);
-        let config = llama.with_norm(Norm::RmsNorm).with_bias(false).with_tied(false);
+        let config = llama.with_norm(Norm::RmsNorm).with_bias(false).with_tied(false).with_norm_placement(placement);
         let Ok(plan) = config.setup().plan(&config.build(&device()).unwrap(), &scheme) else { continue };
         let Ok(predicted) = plan.predict(&config.architecture().with_sequences(ROWS as u64)) else { continue };
         if !predicted.notes.is_empty() {

@@ -208,16 +208,16 @@ impl<'a> Reader<'a> {
 
     /// A line of the setup that matches nothing is a mistake.
     fn check_setup(&self) -> Result<(), Error> {
-        let unmatched = |method: &str, pattern: &Pattern, what: &str| {
+        let unmatched = |line: String, what: &str| {
             Error::new(
                 ErrorKind::Unmatched,
-                format!(".{method}({pattern}, …) matches no {what}"),
+                format!("{line} matches no {what}"),
                 format!("paths look like {}", self.paths.first().map_or("(the tree is empty)", String::as_str)),
             )
         };
         let on_paths = |method: &str, pattern: &Pattern| match self.paths.iter().any(|path| pattern.matches(path)) {
             true => Ok(()),
-            false => Err(unmatched(method, pattern, "parameter")),
+            false => Err(unmatched(format!(".{method}({pattern}, …)"), "parameter")),
         };
         self.setup.roles.iter().try_for_each(|(pattern, _)| on_paths("role", pattern))?;
         self.setup.layouts.iter().try_for_each(|(pattern, _)| on_paths("layout", pattern))?;
@@ -229,14 +229,13 @@ impl<'a> Reader<'a> {
                 path.strip_prefix(from.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
             };
             if !self.leaves.iter().any(begins) {
-                return Err(unmatched("alias", &Pattern::new(from.as_str()), "parameter"));
+                return Err(unmatched(format!(".alias({from}, …)"), "parameter"));
             }
         }
         for (pattern, place) in &self.setup.stacks {
             if !self.stacks.values().any(|stack| pattern.matches(&stack.path)) {
                 return Err(unmatched(
-                    "stack",
-                    pattern,
+                    format!(".stack({pattern}, …)"),
                     "list of layers with projections that write into a residual stream",
                 ));
             }
@@ -259,13 +258,12 @@ impl<'a> Reader<'a> {
                 ));
             }
         }
-        for pattern in &self.setup.parallel {
-            let layers = self
-                .leaves
-                .iter()
-                .flat_map(|leaf| (1..=leaf.segments.len()).map(|n| setup_path(self.setup, &leaf.segments[..n])));
-            if !layers.into_iter().any(|path| pattern.matches(&path)) {
-                return Err(unmatched("parallel", pattern, "layer"));
+        let parallel = self.setup.parallel.iter().map(|pattern| ("parallel", pattern));
+        let post_norm = self.setup.post_norm.iter().map(|pattern| ("post_norm", pattern));
+        for (method, pattern) in parallel.chain(post_norm) {
+            let mut layers = (0..self.leaves.len()).filter_map(|index| self.layer_path(index));
+            if !layers.any(|path| pattern.matches(&path)) {
+                return Err(unmatched(format!(".{method}({pattern})"), "layer"));
             }
         }
         Ok(())
@@ -289,6 +287,14 @@ impl<'a> Reader<'a> {
         give_biases_their_weights(&mut sites);
         self.mark_final_norm(&mut sites);
         Ok(sites)
+    }
+
+    /// The path of the layer that the leaf stands in: of an element of a list, or the root for a block that stands alone.
+    fn layer_path(&self, index: usize) -> Option<String> {
+        let (list, _) = self.drafts[index].layer?;
+        let leaf = &self.leaves[index];
+        let length = if is_list(&leaf.containers[list]) { list + 1 } else { list };
+        Some(setup_path(self.setup, &leaf.segments[..length]))
     }
 
     /// The last norm is told by its name, or by being the only one that comes after the layers.
@@ -357,6 +363,9 @@ impl<'a> Reader<'a> {
             experts,
             stored_transposed: transposed,
             final_norm: false,
+            post_norm: self
+                .layer_path(index)
+                .is_some_and(|layer| self.setup.post_norm.iter().any(|pattern| pattern.matches(&layer))),
             id: Identity(leaf.id),
         };
         match stack {

@@ -2,7 +2,7 @@
 
 use burn::{module::Module, tensor::Tensor};
 use burn_init::{
-    Gpt2, Init, Initializer, Rule, Scheme, Setup, from_fn,
+    ErrorKind, Gpt2, Init, Initializer, Rule, Scheme, Setup, from_fn,
     parametrization::BaseShapes,
     schemes::{DeepNet, Mup, T5, UMup},
     step_zero::Probe,
@@ -32,7 +32,8 @@ fn with_biases(scheme: impl Initializer) -> impl Initializer {
 /// Logits with what `scheme` attaches, and by hand on a model with the same stored values.
 fn both(scheme: &dyn Initializer, layers: usize, hand: &Hand) -> [Tensor<3>; 2] {
     let device = device();
-    let model = setup().initialize(nano(layers, WIDTH, &device), scheme, 5).unwrap();
+    let setup = if hand.post_norm { setup().post_norm("transformer.h.*") } else { setup() };
+    let model = setup.initialize(nano(layers, WIDTH, &device), scheme, 5).unwrap();
     let stored: NanoGpt = nano(layers, WIDTH, &device).load_record(model.clone().into_record());
     let tokens = batch(2, &device).tokens;
     let attached = Hand { post_norm: hand.post_norm, ..Hand::default() };
@@ -136,8 +137,45 @@ fn deep_norm() {
     let alpha = (2.0 * LAYERS as f64).powf(0.25);
     let hand = || Hand { residual: Box::new(move |_| (alpha, 1.0)), post_norm: true, ..Hand::default() };
     assert!(difference(both(&with_biases(DeepNet::deepnorm()), LAYERS, &hand())) < 1e-3);
-    let wrong = Hand { post_norm: false, ..hand() };
-    assert!(difference(both(&with_biases(DeepNet::deepnorm()), LAYERS, &wrong)) > 0.1);
+    // Without alpha, and with the model's own.
+    let without = with_biases(DeepNet::deepnorm().without_alpha());
+    assert!(difference(both(&without, LAYERS, &hand())) > 0.1);
+    let own = Hand { residual: Box::new(|_| (1.0, 1.0)), ..hand() };
+    assert!(difference(both(&without, LAYERS, &own)) < 1e-6);
+}
+
+/// Where a multiplier would be another model, it is an error.
+#[test]
+fn where_the_norms_stand() {
+    let plan = |setup: Setup, scheme: Scheme| setup.plan(&nano(LAYERS, WIDTH, &device()), &scheme);
+    let error = plan(setup(), DeepNet::deepnorm().into()).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::MissingFact, Some("transformer.h.0.attn.c_proj.weight")));
+    assert_eq!(
+        error.to_string(),
+        "transformer.h.0.attn.c_proj.weight [32, 32]: DeepNorm is LN(alpha x + F(x)), and nothing says that this layer norms after \
+         the addition; state it: .post_norm(\"**\"), or say .without_alpha() if the model multiplies its skip itself; in a Pre-Norm \
+         model alpha has no place, so take another scheme, such as gpt2 or subln"
+    );
+    // Half of the layers is not enough.
+    let error = plan(setup().post_norm("transformer.h.0"), DeepNet::deepnorm().into()).unwrap_err();
+    assert_eq!(error.path(), Some("transformer.h.1.attn.c_proj.weight"));
+    let told = plan(setup(), DeepNet::deepnorm().without_alpha().into()).unwrap();
+    assert_eq!(
+        told.warnings(),
+        [
+            "transformer.h.0.attn.c_proj.weight and 11 more: the model multiplies its skip by alpha = (2N)^1/4 = 1.5651 before the norm"
+        ]
+    );
+    let error = plan(setup().post_norm("**"), UMup::new().with_tied(true).into()).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Config, Some("transformer.h.0.attn.c_proj.weight")));
+    let typo = plan(setup().post_norm("layers.*"), Scheme::gpt2()).unwrap_err();
+    assert_eq!(typo.to_string(), ".post_norm(\"layers.*\") matches no layer; paths look like transformer.wte.weight");
+    let facts = plan(setup().post_norm("**"), Scheme::gpt2()).unwrap();
+    let post = facts.iter().filter(|entry| entry.spec().is_post_norm()).count();
+    assert_eq!(post, facts.iter().filter(|entry| entry.spec().layer().is_some()).count());
+    let file = serde_json::to_string(&setup().post_norm("transformer.h.*")).unwrap();
+    assert_eq!(serde_json::from_str::<Setup>(&file).unwrap(), setup().post_norm("transformer.h.*"));
+    assert_ne!(setup().post_norm("**"), setup());
 }
 
 /// T5's attention without `1/sqrt(h)`, on one that has it; and its tied head.

@@ -9,12 +9,12 @@ use burn_init::{
 
 use super::complete::{model, or_ones};
 use crate::{
-    support::{device, values},
+    support::{device, setup_for, values},
     trees::{Llama, NanoGpt},
 };
 
 fn plan(name: &str, scheme: &Scheme, sizes: [usize; 5]) -> Plan {
-    let plan = Setup::new().heads("**", 4).plan(&model(name, sizes), &or_ones(scheme));
+    let plan = setup_for(name, 4).plan(&model(name, sizes), &or_ones(scheme));
     plan.unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
@@ -81,7 +81,7 @@ fn depth_over_every_scheme() {
     for (name, scheme, _) in Scheme::all() {
         let modified: Scheme = Modified { depth: burn_init::Depth::total(), ..Modified::of(scheme.clone()) }.into();
         let tree = model(name, [3, 32, 32, 48, 60]);
-        match Setup::new().heads("**", 4).plan(&tree, &or_ones(&modified)) {
+        match setup_for(name, 4).plan(&tree, &or_ones(&modified)) {
             Ok(plan) => {
                 for entry in plan.iter().filter(|entry| entry.spec().writes().is_some()) {
                     let zero = entry.rule().init == Init::Zeros;
@@ -103,13 +103,13 @@ fn depth_over_every_scheme() {
 #[test]
 fn packed_as_apart() {
     const AS_ONE: [&str; 1] = ["vit-jax"];
-    let setup = Setup::new().heads("**", 4);
     // Those of scalars need them in the tree, and muP has to be told whether the table is the head.
     let others = |name: &str| {
         let told = ["rezero", "skipinit", "layerscale", "complete-p"].contains(&name) || name.contains("mup");
         told || name.contains("encoder-decoder")
     };
     for (name, scheme, _) in Scheme::all().into_iter().filter(|(name, ..)| !others(name)) {
+        let setup = setup_for(name, 4);
         let packed = setup.plan(&NanoGpt::new(2, 32, 60, 8, &device()), &or_ones(&scheme)).unwrap();
         let apart = setup.plan(&Llama::new(2, 32, 32, 48, 60, &device()), &or_ones(&scheme)).unwrap();
         for role in [Role::Query, Role::Key, Role::Value] {
@@ -128,7 +128,7 @@ fn truncated_starts() {
     let mut held = 0;
     let has_half = device().supports_dtype(burn::tensor::DType::BF16);
     for (name, scheme, _) in Scheme::all() {
-        let setup = Setup::new().heads("**", 4);
+        let setup = setup_for(name, 4);
         let plan = plan(name, &scheme, [1, 64, 64, 96, 200]);
         let truncated =
             |entry: &&burn_init::Entry| matches!(entry.law(), Law::Draw(Distribution::TruncatedNormal { .. }));
@@ -166,12 +166,12 @@ fn truncated_starts() {
 /// C41: with a padding row exactly that row is 0, and all else is as it would be without, whatever the scheme.
 #[test]
 fn padding_over_every_scheme() {
-    let setup = Setup::new().heads("**", 4);
     let sizes = [1, 16, 16, 24, 10];
     for (name, scheme, _) in Scheme::all() {
         if name == "bert-hf" {
             continue; // It has one of its own: goldens.rs.
         }
+        let setup = setup_for(name, 4);
         let without = values(&setup.initialize(model(name, sizes), &or_ones(&scheme), 2).unwrap());
         let with = values(&setup.initialize(model(name, sizes), &or_ones(&scheme).padding_row(3), 2).unwrap());
         for (path, values) in &without {

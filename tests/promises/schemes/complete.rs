@@ -12,7 +12,7 @@ use half::bf16;
 use proptest::prelude::*;
 
 use crate::{
-    support::{device, values},
+    support::{device, setup_for, values},
     trees::{Llama, NanoGpt, raw},
 };
 
@@ -131,8 +131,8 @@ fn every_scheme_rounds_once() {
     if !device().supports_dtype(burn::tensor::DType::BF16) {
         return;
     }
-    let setup = Setup::new().heads("**", 4);
     for (name, scheme, _) in Scheme::all() {
+        let setup = setup_for(name, 4);
         let start = |setup: Setup| {
             let model = model(name, [2, 32, 16, 48, 60]);
             values(&setup.initialize(model, &or_ones(&scheme), 3).unwrap_or_else(|error| panic!("{name}: {error}")))
@@ -152,8 +152,8 @@ proptest! {
     /// Whatever the widths: finite values, or an error.
     #[test]
     fn no_shape_panics(layers in 1usize..4, d in 1usize..9, kv in 1usize..9, ff in 1usize..9, heads in 0u64..5) {
-        let setup = Setup::new().heads("**", heads);
         for (name, scheme, _) in Scheme::all() {
+            let setup = setup_for(name, heads);
             let model = model(name, [layers, d, kv, ff, 5]);
             if let Ok(model) = setup.initialize(model, &or_ones(&scheme), 1) {
                 prop_assert!(values(&model).values().flatten().all(|value| value.is_finite()), "{}", name);
@@ -172,9 +172,8 @@ proptest! {
     /// Empty dimensions, too.
     #[test]
     fn no_empty_shape_panics(d in 0usize..2, kv in 0usize..2, ff in 0usize..2, vocab in 0usize..2) {
-        let setup = Setup::new().heads("**", 1);
         for (name, scheme, _) in Scheme::all() {
-            let _ = setup.initialize(model(name, [1, d, kv, ff, vocab]), &or_ones(&scheme), 1);
+            let _ = setup_for(name, 1).initialize(model(name, [1, d, kv, ff, vocab]), &or_ones(&scheme), 1);
         }
     }
 }
@@ -213,12 +212,12 @@ fn row(name: &str, plan: &Plan, summary: &str) -> String {
 /// The table of docs/schemes.md is what the schemes themselves give. `BURN_INIT_WRITE_DOCS=1` writes it anew.
 #[test]
 fn the_guide_lists_every_scheme() {
-    let setup = Setup::new().heads("**", 12);
     let mut table = String::from("| scheme | table | query | value | attn. out | MLP up | MLP down | head | |\n");
     table += &format!("|---|{}---|\n", "---|".repeat(ROLES.len()));
     for (name, scheme, summary) in Scheme::all() {
         let model = model(name, [12, 768, 768, 2048, 1000]);
-        let plan = setup.plan(&model, &or_ones(&scheme)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let plan = setup_for(name, 12).plan(&model, &or_ones(&scheme));
+        let plan = plan.unwrap_or_else(|error| panic!("{name}: {error}"));
         table += &row(name, &plan, summary);
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schemes.md");

@@ -8,7 +8,7 @@ use burn::{
 use burn_init::{ModuleInit as _, Plan, Role, Role::*, Scheme, Setup};
 
 use crate::{
-    support::device,
+    support::{device, setup_for},
     trees::{Llama, NanoGpt, StackedMoe, Vit, raw},
 };
 
@@ -148,10 +148,9 @@ fn assert_row(plan: &Plan, &(name, role, first, last): &Row) {
 #[test]
 fn llama() {
     let model = Llama::new(12, 768, 768, 2048, 1000, &device());
-    let setup = Setup::new().heads("**", 12);
     for row in LLAMA {
         let scheme: Scheme = row.0.parse().unwrap();
-        assert_row(&setup.plan(&model, &scheme).unwrap(), row);
+        assert_row(&setup_for(row.0, 12).plan(&model, &scheme).unwrap(), row);
     }
 }
 
@@ -238,10 +237,11 @@ fn encoder_with_decoder() {
         ("subln-encoder-decoder", AttentionOutput, 0.0558330, 0.0613474),
     ];
     for row in rows {
-        assert_row(&sides(6, 6).plan(&row.0.parse::<Scheme>().unwrap()).unwrap(), row);
+        assert_row(&setup_for(row.0, 4).plan(&sides(6, 6), &row.0.parse::<Scheme>().unwrap()).unwrap(), row);
     }
     let scheme: Scheme = "deepnorm-encoder-decoder".parse().unwrap();
-    let plan = sides(6, 6).plan(&scheme).unwrap();
+    let setup = setup_for("deepnorm", 4);
+    let plan = setup.plan(&sides(6, 6), &scheme).unwrap();
     let alphas: Vec<f64> = ["encoder", "decoder"]
         .map(|side| plan.get(&format!("{side}.model.layers.0.mlp.down_proj.weight")).unwrap().rule().forward.recip())
         .into();
@@ -253,7 +253,7 @@ fn encoder_with_decoder() {
         "encoder": {"scheme": "deepnet", "part": "encoder", "decoder_layers": 4}}"#
         .parse()
         .unwrap();
-    assert_row(&sides(6, 4).plan(&told).unwrap(), &("told", Value, 0.0183938, 0.0137091));
+    assert_row(&setup.plan(&sides(6, 4), &told).unwrap(), &("told", Value, 0.0183938, 0.0137091));
     // A tree without sides is none.
     let error = Llama::new(2, 64, 64, 96, 100, &device()).plan(&scheme).unwrap_err();
     assert!(error.to_string().starts_with("no path has a segment \"encoder\""), "{error}");

@@ -15,6 +15,7 @@ use crate::support::{std, values};
 #[derive(Deserialize)]
 pub struct Golden {
     pub dims: Dims,
+    pub config: serde_json::Value,
     params: Vec<Row>,
     /// Names that share one storage; only the first of each group is in `params`.
     pub tied: Vec<Vec<String>>,
@@ -384,6 +385,8 @@ fn predictions_agree() {
         ("olmo_mitchell", "olmo-mitchell", Activation::SwiGlu, 1e-5, false),
         ("olmo_full_megatron", "olmo-full-megatron", Activation::SwiGlu, 1e-5, false),
         ("olmo_normal", "olmo-normal", Activation::SwiGlu, 1e-5, false),
+        ("torchscale_decoder_deepnorm", "deepnorm-torchscale", Activation::Gelu, 1e-5, false),
+        ("torchscale_decoder_preln", "preln-torchscale", Activation::Gelu, 1e-5, false),
     ];
     for (file, name, activation, epsilon, tied) in cases {
         let golden = Golden::read(file);

@@ -166,6 +166,9 @@ pub fn build(golden: &Golden, part: &str) -> (Tree, Setup, BTreeMap<String, Stri
             }
         }
     }
+    if golden.config.get("deepnorm").is_some_and(|deepnorm| deepnorm == true) {
+        setup = setup.post_norm("layers.*");
+    }
     if let Some(heads) = golden.dims.n_head {
         setup = setup.heads("layers.**", heads);
     }
