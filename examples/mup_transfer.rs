@@ -2,11 +2,13 @@
 //!
 //!     cargo run --release --example mup_transfer
 //!     cargo run --release --example mup_transfer -- --quick
+//!     cargo run --release --example mup_transfer -- --seeds 3
 //!
 //! Each run is written to `results.json` as it ends; the same command takes up where it was left.
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -50,10 +52,10 @@ struct Knobs {
     /// Sequences in a batch
     #[arg(long, default_value_t = 8)]
     batch: usize,
-    /// Seed of parameters and batches
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
-    /// Widths to 128 only: two minutes instead of a quarter of an hour, on two idle cores
+    /// Seeds of parameters and batches, whose losses are averaged
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+    /// Widths to 128 only: two minutes instead of a quarter of an hour a seed, on two idle cores
     #[arg(long)]
     quick: bool,
     /// Text to learn; by default Cicero's De finibus, book 1
@@ -81,8 +83,9 @@ fn main() -> ExitCode {
 }
 
 fn run(knobs: &Knobs) -> Result<(), Box<dyn Error>> {
-    if knobs.widths.is_empty() || knobs.from > knobs.to || knobs.steps == 0 || knobs.batch == 0 {
-        return Err("give at least one width, one step, one sequence, and --from below --to".into());
+    if knobs.widths.is_empty() || knobs.from > knobs.to || [knobs.steps, knobs.batch, knobs.seeds as usize].contains(&0)
+    {
+        return Err("give at least one width, one step, one sequence, one seed, and --from below --to".into());
     }
     if let Some(width) = knobs.widths.iter().find(|&&width| width % knobs.head_width != 0 || width == 0) {
         return Err(format!("the width {width} is no multiple of the head's {}", knobs.head_width).into());
@@ -90,21 +93,19 @@ fn run(knobs: &Knobs) -> Result<(), Box<dyn Error>> {
     let text = Text::new(knobs)?;
     let mut results = Results::open(knobs)?;
     let device = Device::flex();
-    let runs: Vec<(&str, usize, i32)> = (knobs.widths.iter())
-        .flat_map(|&width| ["standard", "muP"].map(|name| (name, width)))
-        .flat_map(|(name, width)| (knobs.from..=knobs.to).map(move |exponent| (name, width, exponent)))
+    let runs: Vec<Run> = (0..knobs.seeds)
+        .flat_map(|seed| knobs.widths.iter().map(move |&width| (seed, width)))
+        .flat_map(|(seed, width)| ["standard", "muP"].map(|name| (seed, width, name)))
+        .flat_map(|(seed, width, name)| (knobs.from..=knobs.to).map(move |e| Run::new(knobs, name, width, e, seed)))
         .collect();
-    let bar = ProgressBar::new(runs.iter().map(|run| cost(run.1)).sum());
+    let bar = ProgressBar::new(runs.iter().map(|run| cost(run.width)).sum());
     bar.set_style(ProgressStyle::with_template("{bar:30} {percent}% {msg} {eta}")?);
-    for (name, width, exponent) in runs {
-        bar.set_message(format!("{name}, width {width}, learning rate 2^-{exponent}"));
-        // At the base width both are the same model.
-        let name = if width == knobs.widths[0] { "standard" } else { name };
-        if results.get(name, width, exponent).is_none() {
-            let loss = train(knobs, &text, name, width, exponent, &device)?;
-            results.put(name, width, exponent, loss)?;
+    for run in runs {
+        bar.set_message(run.to_string());
+        if results.get(run).is_none() {
+            results.put(run, train(knobs, &text, run, &device)?)?;
         }
-        bar.inc(cost(width));
+        bar.inc(cost(run.width));
     }
     bar.finish_and_clear();
     report(knobs, &results);
@@ -119,22 +120,39 @@ fn cost(width: usize) -> u64 {
     (width * width) as u64 + 4096
 }
 
-/// The held-out loss after training; infinite if it diverged.
-fn train(
-    knobs: &Knobs,
-    text: &Text,
-    name: &str,
+/// One training.
+#[derive(Clone, Copy)]
+struct Run {
+    name: &'static str,
     width: usize,
+    /// The learning rate is 2^-exponent.
     exponent: i32,
-    device: &Device,
-) -> Result<f64, burn_init::Error> {
+    seed: u64,
+}
+
+impl Run {
+    /// At the base width both parametrizations are the same model.
+    fn new(knobs: &Knobs, name: &'static str, width: usize, exponent: i32, seed: u64) -> Self {
+        Self { name: if width == knobs.widths[0] { "standard" } else { name }, width, exponent, seed }
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, width, exponent, seed } = self;
+        write!(f, "{name}, width {width}, learning rate 2^-{exponent}, seed {seed}")
+    }
+}
+
+/// The held-out loss after training; infinite if it diverged.
+fn train(knobs: &Knobs, text: &Text, run: Run, device: &Device) -> Result<f64, burn_init::Error> {
     let config = |width: usize| {
         let heads = width / knobs.head_width;
         TransformerConfig::new(text.alphabet, knobs.context, width, knobs.layers, heads).with_tied(false)
     };
     let training = device.clone().autodiff();
-    let (setup, model) = (config(width).setup(), config(width).build(&training)?);
-    let scheme: Scheme = match name {
+    let (setup, model) = (config(run.width).setup(), config(run.width).build(&training)?);
+    let scheme: Scheme = match run.name {
         "muP" => {
             // The base model is built to be looked at; no value is drawn in it.
             let keep = from_fn(|_| Init::Keep);
@@ -145,15 +163,15 @@ fn train(
         }
         _ => Gpt2::new().into(),
     };
-    let mut model: Transformer = setup.initialize(model, &scheme, knobs.seed)?;
+    let mut model: Transformer = setup.initialize(model, &scheme, run.seed)?;
     let adam = AdamWConfig::new().with_beta_2(0.95).with_epsilon(1e-8).with_weight_decay(0.0);
     let mut optimizer = setup.adamw(&model, &setup.plan(&model, &scheme)?, &adam)?;
-    let mut random = Random(knobs.seed);
+    let mut random = Random(run.seed);
     for step in 1..=knobs.steps {
         let (tokens, targets) = text.batch(&text.train, &mut random, knobs.batch, knobs.context, &training);
         let loss = cross_entropy(&model, tokens, targets);
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
-        let rate = 2f64.powi(-exponent) * schedule(step, knobs.steps);
+        let rate = 2f64.powi(-run.exponent) * schedule(step, knobs.steps);
         model = optimizer.step(rate, model, gradients);
     }
     let (tokens, targets) = text.batch(&text.held_out, &mut Random(7), 32, knobs.context, device);
@@ -176,7 +194,7 @@ fn cross_entropy(model: &Transformer, tokens: Tensor<2, Int>, targets: Tensor<2,
 #[derive(Serialize, Deserialize)]
 struct Results {
     knobs: Knobs,
-    /// By parametrization, width and exponent; `null` for a run that diverged.
+    /// By run; `null` for one that diverged.
     losses: BTreeMap<String, Option<f64>>,
     #[serde(skip)]
     path: PathBuf,
@@ -191,11 +209,12 @@ impl Results {
         }
         let file = std::fs::read_to_string(&path)?;
         let results: Results = serde_json::from_str(&file).map_err(|error| format!("{}: {error}", path.display()))?;
-        // More widths and rates may be added to a sweep; anything else is another one.
+        // More widths, rates and seeds may be added to a sweep; anything else is another one.
         let same = |knobs: &Knobs| Knobs {
             widths: knobs.widths[..1].into(),
             from: 0,
             to: 0,
+            seeds: 1,
             out: PathBuf::new(),
             ..knobs.clone()
         };
@@ -205,26 +224,23 @@ impl Results {
         Ok(Self { path, ..results })
     }
 
-    fn key(name: &str, width: usize, exponent: i32) -> String {
-        format!("{name} {width} 2^-{exponent}")
+    fn get(&self, run: Run) -> Option<f64> {
+        self.losses.get(&run.to_string()).map(|loss| loss.unwrap_or(f64::INFINITY))
     }
 
-    fn get(&self, name: &str, width: usize, exponent: i32) -> Option<f64> {
-        self.losses.get(&Self::key(name, width, exponent)).map(|loss| loss.unwrap_or(f64::INFINITY))
-    }
-
-    fn put(&mut self, name: &str, width: usize, exponent: i32, loss: f64) -> Result<(), Box<dyn Error>> {
-        self.losses.insert(Self::key(name, width, exponent), loss.is_finite().then_some(loss));
+    fn put(&mut self, run: Run, loss: f64) -> Result<(), Box<dyn Error>> {
+        self.losses.insert(run.to_string(), loss.is_finite().then_some(loss));
         // Whole or not at all, so that an interruption leaves the last state.
         let half = self.path.with_extension("half");
         std::fs::write(&half, serde_json::to_string_pretty(self)?)?;
         Ok(std::fs::rename(half, &self.path)?)
     }
 
-    /// Exponent and loss over the rates.
-    fn curve(&self, knobs: &Knobs, name: &str, width: usize) -> Vec<(i32, f64)> {
-        let name = if width == knobs.widths[0] { "standard" } else { name };
-        (knobs.from..=knobs.to).filter_map(|e| self.get(name, width, e).map(|loss| (e, loss))).collect()
+    /// Exponent and mean loss over the rates.
+    fn curve(&self, knobs: &Knobs, name: &'static str, width: usize) -> Vec<(i32, f64)> {
+        let loss = |e: i32, seed: u64| self.get(Run::new(knobs, name, width, e, seed));
+        let mean = |e: i32| (0..knobs.seeds).map(|seed| loss(e, seed)).sum::<Option<f64>>();
+        (knobs.from..=knobs.to).filter_map(|e| mean(e).map(|sum| (e, sum / knobs.seeds as f64))).collect()
     }
 }
 
@@ -242,7 +258,8 @@ fn optimum(curve: &[(i32, f64)]) -> f64 {
 
 fn report(knobs: &Knobs, results: &Results) {
     for name in ["standard", "muP"] {
-        println!("\n{name}: held-out loss after {} steps", knobs.steps);
+        let mean = if knobs.seeds > 1 { format!(", mean of {} seeds", knobs.seeds) } else { String::new() };
+        println!("\n{name}: held-out loss after {} steps{mean}", knobs.steps);
         let heads: String = knobs.widths.iter().map(|width| format!("{width:>10}")).collect();
         println!("{:>14}{heads}", "learning rate");
         for exponent in knobs.from..=knobs.to {
@@ -269,7 +286,10 @@ fn report(knobs: &Knobs, results: &Results) {
 fn picture(path: &Path, knobs: &Knobs, results: &Results) -> Result<(), Box<dyn Error>> {
     let canvas = SVGBackend::new(path, (900, 420)).into_drawing_area();
     canvas.fill(&WHITE)?;
-    let losses = || results.losses.values().filter_map(|loss| *loss);
+    let curves = ["standard", "muP"].into_iter().flat_map(|name| knobs.widths.iter().map(move |&width| (name, width)));
+    let losses: Vec<f64> =
+        curves.flat_map(|(name, width)| results.curve(knobs, name, width)).map(|point| point.1).collect();
+    let losses = || losses.iter().copied().filter(|loss| loss.is_finite());
     let low = losses().fold(f64::MAX, f64::min) - 0.05;
     // What is worse than guessing is out of the picture.
     let high = losses().filter(|loss| *loss < low + 1.5).fold(low, f64::max) + 0.05;

@@ -22,7 +22,7 @@ use std::{error::Error, fs, path::PathBuf};
 use burn::tensor::Device;
 use burn_init::{
     plot::{self, Curve, LogitSample, Picture},
-    reference::{Norm, Positions, Transformer, TransformerConfig},
+    reference::{Norm, NormPlacement, Positions, Transformer, TransformerConfig},
     step_zero::{Activation, StepZero, measure},
 };
 use clap::{Parser, ValueEnum};
@@ -39,6 +39,9 @@ struct Args {
     against: Vec<Named>,
     #[arg(long, value_enum, default_value_t = Model::Gpt2)]
     model: Model,
+    /// Norms after the additions, as DeepNorm needs them, in place of before the branches
+    #[arg(long)]
+    post_norm: bool,
     /// Blocks N; the stream has 2N additions
     #[arg(long, default_value_t = 12)]
     layers: usize,
@@ -127,6 +130,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 impl Args {
     fn config(&self) -> TransformerConfig {
         let config = TransformerConfig::new(self.vocab, self.length, self.width, self.layers, self.heads)
+            .with_norm_placement(if self.post_norm { NormPlacement::Post } else { NormPlacement::Pre })
             .with_tied(!self.untied);
         match self.model {
             Model::Gpt2 => config,

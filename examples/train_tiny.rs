@@ -16,7 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use plotters::prelude::*;
 
 use burn_init::Plan;
-use burn_init::reference::{Transformer, TransformerConfig};
+use burn_init::reference::{NormPlacement, Transformer, TransformerConfig};
 use burn_init::schemes::Scheme;
 use burn_init::step_zero::{Batch, StepZero, step_zero};
 
@@ -41,6 +41,9 @@ struct Knobs {
     /// Attention heads
     #[arg(long, default_value_t = 4)]
     heads: usize,
+    /// Norms after the additions, as DeepNorm needs them, in place of before the branches
+    #[arg(long)]
+    post_norm: bool,
     /// Characters that the model sees
     #[arg(long, default_value_t = 64)]
     context: usize,
@@ -88,6 +91,7 @@ fn run(knobs: &Knobs) -> Result<(), Box<dyn Error>> {
         return Err("that is not tiny; use a smaller --batch, --context or --heads, or at most 1000 --layers".into());
     }
     let config = TransformerConfig::new(text.alphabet.len(), knobs.context, knobs.d_model, knobs.layers, knobs.heads)
+        .with_norm_placement(if knobs.post_norm { NormPlacement::Post } else { NormPlacement::Pre })
         .with_seed(knobs.seed);
     let parameters = plan(&config, &device)?.num_params();
     if parameters > 1 << 30 {
@@ -120,7 +124,8 @@ fn run(knobs: &Knobs) -> Result<(), Box<dyn Error>> {
     print_streams(&runs);
     println!("the same schemes at the size of GPT-2 small, from the plan, nothing allocated:");
     for run in &runs {
-        let config = TransformerConfig::gpt2_small().with_scheme(run.scheme.clone());
+        let large = TransformerConfig::gpt2_small().with_norm_placement(config.norm_placement);
+        let config = large.with_scheme(run.scheme.clone());
         let predicted = plan(&config, &device)?.predict(&config.architecture())?;
         println!("  {:<16} loss {:.2} (ln V = {:.2})", run.name, predicted.loss, predicted.ln_vocab());
     }

@@ -65,7 +65,7 @@
 //! | [`Growth`] | more rows for trained tables |
 //! | `plot` | the same as pictures, with the feature of that name |
 //! | [`parametrization`] | muP and its kin on any model: forward multipliers, base shapes, optimizer groups, coordinate check |
-//! | [`mod@reference`] | a decoder-only Pre-Norm Transformer to try schemes on |
+//! | [`mod@reference`] | a decoder-only Transformer to try schemes on |
 //! | [`sample`] | addressable random numbers: a value is a function of seed, path and index |
 //!
 //! The crate names no backend: burn 0.22 chooses it at run time by its `Device`. A program enables one by a feature of

@@ -10,7 +10,7 @@ use burn::{
 };
 use burn_init::{
     Scheme,
-    reference::{Transformer, TransformerConfig},
+    reference::{NormPlacement, Transformer, TransformerConfig},
     sample::{Distribution, Stream},
     step_zero::{Batch, Reading, step_zero},
 };
@@ -23,6 +23,8 @@ const ROWS: usize = 8;
 pub struct Run {
     pub layers: usize,
     pub d_model: usize,
+    /// Norms after the additions.
+    pub post_norm: bool,
     pub context: usize,
     pub steps: usize,
     /// Highest learning rate: a warmup over a tenth of the steps, then a straight line to a tenth of it.
@@ -52,7 +54,9 @@ impl Run {
         let training = device.clone().autodiff();
         // An untied head, so that each scheme starts its own.
         let config = TransformerConfig::new(text.letters, self.context, self.d_model, self.layers, HEADS);
-        let mut model = config.with_tied(false).init_with(scheme, self.seed, &training)?;
+        let placement = if self.post_norm { NormPlacement::Post } else { NormPlacement::Pre };
+        let config = config.with_norm_placement(placement).with_tied(false);
+        let mut model = config.init_with(scheme, self.seed, &training)?;
 
         let fresh = model.valid();
         let start = step_zero(&text.batch(self, 0, &device), |tokens, probe| fresh.forward_with(tokens, probe))?;

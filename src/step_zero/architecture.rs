@@ -8,7 +8,7 @@ use crate::{Error, Plan, Role};
 /// Longest sequence that is summed over.
 const LONGEST: u64 = 10_000_000;
 
-/// What a plan cannot show of a Pre-Norm decoder: the parts without parameters, and the tokens.
+/// What a plan cannot show of a decoder: the parts without parameters, and the tokens.
 ///
 /// [`TransformerConfig::architecture`](crate::reference::TransformerConfig::architecture) gives that of the reference model. The number of
 /// heads, the width of a head, LayerNorm or RmsNorm and rotary positions do not enter: with scores scaled by 1/sqrt(d_head) they change

@@ -35,7 +35,8 @@ pub(super) struct Table {
 /// A weight, with its bias.
 pub(super) struct Matrix {
     pub path: String,
-    pub bias: Option<String>,
+    /// Its path and the multiplier of the forward pass.
+    pub bias: Option<(String, f64)>,
     pub linear: Linear,
     /// Multiplier of the forward pass, already in `linear`.
     pub forward: f64,
@@ -167,7 +168,7 @@ impl Tree<'_> {
         }
         Ok(Matrix {
             path: entry.spec().path().to_string(),
-            bias: bias.map(|bias| bias.spec().path().to_string()),
+            bias: bias.map(|bias| (bias.spec().path().to_string(), bias.rule().forward)),
             linear,
             forward: entry.rule().forward,
         })

@@ -411,9 +411,9 @@ impl Walk<'_> {
     fn matrix_gradient(&mut self, matrix: &Matrix, out: &Kernel, input: &Kernel) {
         let pairs = out.square_sum(input, &self.grid, self.sequences) * matrix.linear.fan_in;
         self.push_gradient(&matrix.path, pairs * matrix.forward.powi(2));
-        if let Some(bias) = &matrix.bias {
+        if let Some((bias, forward)) = &matrix.bias {
             let pairs = out.square_sum(&Kernel::ones(&self.grid), &self.grid, self.sequences);
-            self.push_gradient(bias, pairs);
+            self.push_gradient(bias, pairs * forward.powi(2));
         }
     }
 

@@ -168,6 +168,23 @@ fn post_norm() {
     assert!(disagreement(&measured(&config, &Gpt2::new(), 11), &wrong).is_some());
 }
 
+/// Stored values get the gradient of what the forward pass computes with times its multiplier, biases as well.
+#[test]
+fn gradients_through_multipliers() {
+    let config = TransformerConfig::new(300, 16, 96, 12, 4).with_norm_placement(NormPlacement::Post);
+    let (measured, predicted) = (measured(&config, &DeepNet::deepnorm(), 3), predicted(&config, &DeepNet::deepnorm()));
+    for layer in [0, 11] {
+        for name in ["attention.output.weight", "attention.output.bias", "mlp.linear_out.weight", "mlp.linear_out.bias"]
+        {
+            let path = format!("blocks.{layer}.{name}");
+            let norm = |start: &StepZero| start.gradients.iter().find(|g| g.path == path).unwrap().norm.unwrap();
+            let ratio = norm(&measured) / norm(&predicted);
+            // Without the multiplier, 1/alpha, it is 0.45 or 2.2. A bias sees the few targets of a small batch.
+            assert!((0.75..1.33).contains(&ratio), "{path}: {ratio}");
+        }
+    }
+}
+
 /// Every scheme of the registry whose forward pass is the plain decoder's.
 #[test]
 fn every_scheme_that_a_decoder_takes() {
