@@ -255,9 +255,9 @@ impl CoordinateCheck {
             trained.filter_map(|slope| slope.slope.map(|s| (slope, s))).filter(|(_, s)| s.abs() > TOLERANCE).collect();
         // What grows is the graver fault.
         outside.sort_by(|a, b| (b.1 > 0.0).cmp(&(a.1 > 0.0)).then(b.1.abs().total_cmp(&a.1.abs())));
-        let steps = self.steps;
+        let after = format!("after {} step{}", self.steps, if self.steps == 1 { "" } else { "s" });
         match outside.first() {
-            None => findings.push(format!("after {steps} steps everything keeps its size within {axis}^{TOLERANCE}")),
+            None => findings.push(format!("{after} everything keeps its size within {axis}^{TOLERANCE}")),
             Some((slope, s)) => {
                 let does = match (*s > 0.0, self.axis) {
                     (true, Axis::Width) => "grows: the learning rate that is right here is too high for a wider model",
@@ -268,7 +268,7 @@ impl CoordinateCheck {
                     0 => String::new(),
                     n => format!(", and {n} other places are outside of {TOLERANCE}, too"),
                 };
-                findings.push(format!("after {steps} steps {} goes by {axis}^{s:.2} and {does}{others}", slope.place));
+                findings.push(format!("{after} {} goes by {axis}^{s:.2} and {does}{others}", slope.place));
             }
         }
         findings
@@ -349,12 +349,12 @@ mod tests {
         assert_eq!(
             findings(Axis::Width, 0.5, Site::FinalNorm),
             [
-                "after 1 steps final_norm goes by width^0.50 and grows: the learning rate that is right here is too high for a wider model"
+                "after 1 step final_norm goes by width^0.50 and grows: the learning rate that is right here is too high for a wider model"
             ]
         );
         assert_eq!(
             findings(Axis::Width, 0.05, Site::ResidMid),
-            ["after 1 steps everything keeps its size within width^0.1"]
+            ["after 1 step everything keeps its size within width^0.1"]
         );
         assert_eq!(
             findings(Axis::Width, -0.5, Site::Logits)[0],
@@ -363,7 +363,7 @@ mod tests {
         // A branch of a deeper model may be smaller, but not larger.
         assert_eq!(
             findings(Axis::Depth, -1.0, Site::MlpOut),
-            ["after 1 steps everything keeps its size within depth^0.1"]
+            ["after 1 step everything keeps its size within depth^0.1"]
         );
         assert!(findings(Axis::Depth, 0.5, Site::MlpOut)[0].contains("mlp_out goes by depth^0.50 and grows"));
     }

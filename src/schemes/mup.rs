@@ -219,6 +219,7 @@ impl Mup {
             stack,
             branches_so_far: param.branches_so_far,
             writes: param.writes,
+            post_norm: param.post_norm,
             ..base.clone()
         }
     }

@@ -168,6 +168,11 @@ fn where_the_norms_stand() {
     );
     let error = plan(setup().post_norm("**"), UMup::new().with_tied(true).into()).unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::Config, Some("transformer.h.0.attn.c_proj.weight")));
+    // The start of muP sees the model's norms, whatever is said of the base.
+    let over = Mup::from(shapes(LAYERS)).with_start(DeepNet::deepnorm()).with_tied(true);
+    let mup = plan(setup().post_norm("**"), over.into()).unwrap();
+    let output = mup.get("transformer.h.0.attn.c_proj.weight").unwrap();
+    assert!((output.rule().forward - 6f64.powf(-0.25)).abs() < 1e-12, "{}", output.rule().forward);
     let typo = plan(setup().post_norm("layers.*"), Scheme::gpt2()).unwrap_err();
     assert_eq!(typo.to_string(), ".post_norm(\"layers.*\") matches no layer; paths look like transformer.wte.weight");
     let facts = plan(setup().post_norm("**"), Scheme::gpt2()).unwrap();
