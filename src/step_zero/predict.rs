@@ -133,7 +133,8 @@ impl<'a> Walk<'a> {
         for (index, layer) in (0..).zip(&self.decoder.layers) {
             let before = x;
             let attention = self.attention(layer, &self.norm(&before));
-            self.result.attention.push(Scores { layer: index, std: attention.score_std, entropy: attention.entropy });
+            let (std, entropy) = (attention.score_std, attention.entropy);
+            self.result.attention.push(Scores { layer: index, std, entropy, ends: None });
             let branch = self.branch(&attention.output, &layer.output);
             self.added(Site::AttnOut, index, &branch);
             let middle = before.add(&branch);
