@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{
     Audit, Line,
     finding::{Deviation, Finding, Severity},
-    judge::{Limits, Rows, Scores, Yardstick, judge, std_of},
+    judge::{Limits, Rows, Scores, Yardstick, computed, judge, std_of},
     start::{Part, Reading, Start},
     statistics::Sample,
 };
@@ -108,7 +108,7 @@ fn without_values(entry: &Entry, reading: Option<&Reading>) -> Line {
 }
 
 fn compare_part(entry: &Entry, part: &Part, limits: &Limits) -> Line {
-    let yardstick = yardstick(entry, part.whole.precision);
+    let yardstick = yardstick(entry, &part.whole, limits);
     let mut line = line(entry, std_of(&yardstick));
     line.measured = Some(part.whole.statistics);
     let rows = Rows { padding: entry.rule().zero_row, table: entry.spec().role().is_table() };
@@ -149,7 +149,7 @@ fn by_expert(yardstick: &Yardstick, rows: Rows, experts: &[Sample], limits: &Lim
 }
 
 /// The law itself, or what its function computes.
-fn yardstick(entry: &Entry, precision: u32) -> Yardstick {
+fn yardstick(entry: &Entry, found: &Sample, limits: &Limits) -> Yardstick {
     let Law::Fill { fill, factor } = entry.law() else { return Yardstick::Law(entry.law().clone()) };
     if fill.bound().is_err() {
         return Yardstick::Law(entry.law().clone());
@@ -162,8 +162,12 @@ fn yardstick(entry: &Entry, precision: u32) -> Yardstick {
         fill.apply(&FillContext { param: spec, stream }, *factor, &mut values);
         values
     };
-    let (one, other) = (draw(0), draw(1));
-    Yardstick::Computed { sample: Box::new(Sample::of(&one, columns, false, precision.max(24))), fixed: one == other }
+    let one = draw(0);
+    let sample = Box::new(Sample::of(&one, columns, false, found.precision.max(24)));
+    // What no draw can have given is not what is computed from every seed, either: a second one would tell nothing.
+    let drawn = computed(&sample, false, found, limits).0.iter().all(|finding| finding.severity < Severity::Error);
+    let fixed = drawn && one == draw(1);
+    Yardstick::Computed { sample, fixed }
 }
 
 /// Tensors at tied paths that are no longer the same.

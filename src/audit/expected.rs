@@ -48,6 +48,11 @@ impl Expected {
         }
     }
 
+    /// Of values that are stored as multiples of `unit`, whose rounding adds `unit^2 / 12` to the variance.
+    pub fn stored(self, unit: f64) -> Self {
+        Self { std: self.std.hypot(unit / 12f64.sqrt()), ..self }
+    }
+
     /// The probability of a value below `x`.
     pub fn cdf(&self, x: f64) -> f64 {
         if x <= self.low {

@@ -22,7 +22,7 @@ use crate::{
     initializer::Initializer,
     param::ParamSpec,
     plan::Plan,
-    role::{Layout, Leaf, Role, Setup, Site, Sites, resolve, unknown_roles},
+    role::{Layout, Leaf, Pattern, Role, Setup, Site, Sites, resolve, unknown_roles},
 };
 
 /// A file of weights that somebody else started, of any framework: a safetensors file, a folder or index of its shards, or burn's burnpack.
@@ -219,8 +219,7 @@ impl WeightFile {
         if let Some(layout) = self.layout {
             return vec![layout; self.tensors.len()];
         }
-        let shapes: HashMap<&str, &[u64]> =
-            self.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice())).collect();
+        let shapes = self.shapes(self.names());
         let leaves = names::bare_leaves(self.tensors.iter().map(|tensor| (tensor.name.as_str(), &tensor.shape)));
         let roles = names::roles(&leaves);
         let width = roles.iter().zip(&leaves).find(|(role, _)| **role == Some(Role::TokenEmbedding));
@@ -229,6 +228,9 @@ impl WeightFile {
             .map(|(tensor, role)| {
                 let bias = tensor.name.strip_suffix("weight").map(|owner| format!("{owner}bias"));
                 let bias = bias.and_then(|name| shapes.get(name.as_str())).and_then(|shape| shape.first());
+                if names::gates(&tensor.name, &shapes).is_some() {
+                    return Some(Layout::OutIn);
+                }
                 names::layout(&tensor.shape, bias.copied(), width, *role)
             })
             .collect();
@@ -261,11 +263,33 @@ impl WeightFile {
             leaves.push(leaf);
         }
         self.tie(&mut leaves, &kept)?;
-        let sites = resolve(&leaves, setup)?;
+        let sites = resolve(&leaves, &self.with_gates(setup, &names, &leaves))?;
         match unknown_roles(sites.unknown.iter()) {
             Some(error) => Err(error),
             None => Ok((sites, kept)),
         }
+    }
+
+    /// What the names and shapes of recurrent layers tell, where `setup` does not say otherwise.
+    fn with_gates(&self, setup: &Setup, names: &[String], leaves: &[Leaf]) -> Setup {
+        let mut setup = setup.clone();
+        let shapes = self.shapes(names.iter().map(String::as_str));
+        for leaf in leaves {
+            let Some(gates) = names::gates(&leaf.segments.join("."), &shapes) else { continue };
+            let path = setup.full_path(&leaf.segments);
+            // A line of the user's comes later, and is the last word.
+            setup.layouts.insert(0, (Pattern::new(path.as_str()), Layout::OutIn));
+            let told = setup.roles.iter().any(|(pattern, _)| pattern.matches(&path))
+                || setup.packed.iter().any(|packing| packing.pattern.matches(&path));
+            if !told {
+                setup = setup.packed(path.as_str(), gates);
+            }
+        }
+        setup
+    }
+
+    fn shapes<'a>(&'a self, names: impl Iterator<Item = &'a str>) -> HashMap<&'a str, &'a [u64]> {
+        names.zip(self.tensors.iter().map(|tensor| tensor.shape.as_slice())).collect()
     }
 
     /// Tables and heads outside of the layers that hold the same values are one parameter.
@@ -322,8 +346,14 @@ impl WeightFile {
         file.read_exact(&mut text).map_err(io)?;
         let metadata: Metadata = serde_json::from_slice(&text)
             .map_err(|error| broken(path, format!("its header cannot be read: {error}"), "write it anew"))?;
-        if 8 + header + metadata.data_len() as u64 > size {
-            return Err(broken(path, "it is truncated", "write or download it anew"));
+        let due = 8 + header + metadata.data_len() as u64;
+        if size < due {
+            let found = format!("it is truncated: it has {size} bytes, and its header tells of {due}");
+            return Err(broken(path, found, "write or download it anew"));
+        }
+        if size > due {
+            let found = format!("{} bytes follow the last tensor, and a safetensors file has none there", size - due);
+            return Err(broken(path, found, "write or download it anew: its header is of another file"));
         }
         let producer = metadata.metadata().as_ref().and_then(|metadata| metadata.get("producer"));
         self.from_burn |= producer.is_some_and(|producer| producer == "burn");
@@ -471,7 +501,7 @@ fn parts(path: &Path) -> Result<Vec<PathBuf>, Error> {
         let mut parts: Vec<PathBuf> = Vec::new();
         for entry in std::fs::read_dir(path).map_err(io)? {
             let part = entry.map_err(io)?.path();
-            if part.extension().is_some_and(|extension| extension == "safetensors") {
+            if part.extension().is_some_and(|extension| extension == "safetensors") && !part.is_dir() {
                 parts.push(part);
             }
         }
@@ -493,7 +523,14 @@ fn parts(path: &Path) -> Result<Vec<PathBuf>, Error> {
         map.values().filter_map(serde_json::Value::as_str).map(|name| path.with_file_name(name)).collect();
     parts.sort();
     parts.dedup();
-    Ok(parts)
+    match parts.iter().find(|part| !part.is_file()) {
+        Some(missing) => {
+            let found = format!("it names {}, which is not there", missing.display());
+            Err(broken(path, found, "put all shards beside their index"))
+        }
+        None if parts.is_empty() => Err(broken(path, "its weight_map names no file", "give the index of a model")),
+        None => Ok(parts),
+    }
 }
 
 /// Segments in an order in which layer 10 comes after layer 9.

@@ -41,7 +41,7 @@ pub enum Deviation {
     NonFinite,
     /// Spread, or another value, where the plan has a constant.
     NotConstant,
-    /// One value everywhere, where the plan draws.
+    /// One value everywhere, where the plan draws, or a planned spread that the dtype does not resolve.
     Constant,
     /// More exact zeros than a draw has.
     Zeros,

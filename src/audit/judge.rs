@@ -83,7 +83,13 @@ pub(super) fn judge(yardstick: &Yardstick, rows: Rows, sample: &Sample, limits: 
     }
     match yardstick {
         Yardstick::Law(Law::Constant(value)) => (constant(*value, sample).into_iter().collect(), Scores::default()),
-        Yardstick::Law(Law::Draw(distribution)) => drawn(&Expected::of(*distribution), rows, sample, limits),
+        Yardstick::Law(Law::Draw(distribution)) => {
+            let expected = Expected::of(*distribution);
+            match lost_to_rounding(&expected, sample) {
+                Some(finding) => (vec![finding], Scores::default()),
+                None => drawn(&expected.stored(smallest(sample.precision)), rows, sample, limits),
+            }
+        }
         Yardstick::Law(Law::Orthogonal { gain, matrix }) => orthogonal(*gain, *matrix, sample, limits),
         Yardstick::Computed { sample: reference, fixed } => computed(reference, *fixed, sample, limits),
         Yardstick::Law(Law::Keep | Law::Fill { .. }) => (Vec::new(), Scores::default()),
@@ -92,7 +98,33 @@ pub(super) fn judge(yardstick: &Yardstick, rows: Rows, sample: &Sample, limits: 
 
 /// A unit in the last place, at most, that values of this magnitude are stored with.
 fn rounding(value: f64, precision: u32) -> f64 {
-    value.abs() * 0.5f64.powi(precision as i32 - 1)
+    f64::max(value.abs() * 0.5f64.powi(precision as i32 - 1), smallest(precision))
+}
+
+/// The smallest positive number of a dtype.
+fn smallest(precision: u32) -> f64 {
+    match precision {
+        8 => 2f64.powi(-133),
+        11 => 2f64.powi(-24),
+        _ => 2f64.powi(-149),
+    }
+}
+
+/// A spread that is less than the distance of neighbouring values around the mean: rounding, and not the law, makes what is stored.
+fn lost_to_rounding(expected: &Expected, sample: &Sample) -> Option<Finding> {
+    let unit = rounding(expected.mean, sample.precision);
+    let Statistics { min, max, .. } = sample.statistics;
+    let reach = 6.0 * expected.std + unit;
+    if expected.std >= unit || min < expected.mean - reach || max > expected.mean + reach {
+        return None;
+    }
+    let text = format!(
+        "{} is lost to rounding: around {} stored values are {} apart",
+        of_std(expected.std),
+        short(expected.mean),
+        short(unit)
+    );
+    Some(Finding::new(Severity::Warning, Deviation::Constant, text))
 }
 
 fn constant(value: f64, sample: &Sample) -> Option<Finding> {
@@ -251,14 +283,16 @@ impl Rest {
             let z = (self.mean() - expected.mean) / expected.std;
             return Scores { ratio: None, z_std: None, z_mean: Some(z) };
         }
-        let ratio = (self.variance() / expected.std.powi(2)) * self.count / (self.count - 1.0);
+        // Roots first: the square of a std may be beyond what an f64 holds.
+        let std_ratio = (self.variance() * self.count / (self.count - 1.0)).sqrt() / expected.std;
+        let ratio = std_ratio.powi(2);
         // Var(s^2) = (kurtosis - 1) / n sigma^4, which is that of chi-squared with these degrees of freedom.
         let degrees = 2.0 * (self.count - 1.0) / (expected.kurtosis - 1.0);
         Scores {
-            ratio: Some(ratio.sqrt()),
+            ratio: Some(std_ratio),
             z_std: Some(chi_squared_z(ratio, degrees)),
             // By the larger std, so that a scale that is off is told once.
-            z_mean: Some((self.mean() - expected.mean) / (expected.std * ratio.sqrt().max(1.0)) * self.count.sqrt()),
+            z_mean: Some((self.mean() - expected.mean) / (expected.std * std_ratio.max(1.0)) * self.count.sqrt()),
         }
     }
 }
@@ -273,7 +307,7 @@ fn lanes_out_of_scale(expected: &Expected, sample: &Sample, rest: Rest, limits: 
     let kurtosis = expected.kurtosis.max(3.0);
     let z_of = |lanes: &Lanes, lane: Lane| {
         let degrees = 2.0 * lanes.len as f64 / (kurtosis - 1.0);
-        chi_squared_z(lane.squares / lanes.len as f64 / expected.std.powi(2), degrees)
+        chi_squared_z((lanes.rms(lane) / expected.std).powi(2), degrees)
     };
     let mut found = Vec::new();
     for (lanes, deviation, name) in
@@ -323,11 +357,8 @@ fn lanes_out_of_scale(expected: &Expected, sample: &Sample, rest: Rest, limits: 
 fn zeros(expected: &Expected, sample: &Sample, rest: &Rest) -> Option<Finding> {
     let in_rows = sample.rows.as_ref().map_or(0, |rows| rows.zeros * rows.len);
     let zeros = sample.statistics.zeros - in_rows;
-    let least = if sample.precision == 11 {
-        2f64.powi(-25)
-    } else {
-        expected.std * 2f64.powi(-(sample.precision.min(24) as i32))
-    };
+    let least =
+        f64::max(expected.std * 2f64.powi(-(sample.precision.min(24) as i32)), smallest(sample.precision) / 2.0);
     let due = rest.count * (expected.cdf(least) - expected.cdf(-least));
     if zeros as f64 <= 20.0 + 2.0 * due {
         return None;
@@ -355,6 +386,7 @@ fn tails(expected: &Expected, sample: &Sample, limits: &Limits) -> Option<Findin
     }
     let far = if max - expected.mean > expected.mean - min { max } else { min };
     let distance = (far - expected.mean).abs() * (1.0 - 0.5f64.powi(sample.precision as i32));
+    let distance = distance - smallest(sample.precision) / 2.0;
     // Two-sided, for the largest of `count`.
     let p = 2.0 * count as f64 * expected.cdf(expected.mean - distance);
     (p < limits.p).then(|| {
@@ -423,8 +455,9 @@ fn stored_below(edge: f64, precision: u32) -> f64 {
     let exponent = magnitude.log2().floor() as i32;
     let is_power = magnitude == 2f64.powi(exponent);
     let unit = 2f64.powi(exponent + 1 - precision as i32 - i32::from(is_power));
-    let unit = if precision == 11 { unit.max(2f64.powi(-24)) } else { unit };
-    edge - (0.5 * unit).copysign(edge)
+    let unit = unit.max(smallest(precision));
+    // Among the smallest numbers of a dtype an edge may lie between two that it holds.
+    ((magnitude / unit).ceil() - 0.5) * unit * edge.signum()
 }
 
 /// A family with this kurtosis, in words.
@@ -467,7 +500,7 @@ fn orthogonal(gain: f64, matrix: [u64; 2], sample: &Sample, limits: &Limits) -> 
 }
 
 /// Against what the function itself computes: to rounding if that is always the same, as two samples of one law otherwise.
-fn computed(reference: &Sample, fixed: bool, sample: &Sample, limits: &Limits) -> (Vec<Finding>, Scores) {
+pub(super) fn computed(reference: &Sample, fixed: bool, sample: &Sample, limits: &Limits) -> (Vec<Finding>, Scores) {
     let (due, found) = (&reference.statistics, &sample.statistics);
     if due.is_constant() {
         return (constant(due.min, sample).into_iter().collect(), Scores::default());
@@ -499,7 +532,7 @@ fn computed(reference: &Sample, fixed: bool, sample: &Sample, limits: &Limits) -
     ] {
         let (Some(due), Some(found)) = (due, found) else { continue };
         let length = due.largest.squares.sqrt();
-        if due.smallest.squares.sqrt() < (1.0 - 1e-4) * length {
+        if due.zeros > 0 || due.smallest.squares.sqrt() < (1.0 - 1e-4) * length {
             continue;
         }
         let off = |lane: Lane| (lane.squares.sqrt() / length - 1.0).abs();
@@ -579,6 +612,55 @@ mod tests {
     fn limits_of_gpt2_small() {
         let limits = Limits::new(74);
         assert!((limits.p - 2.25e-7).abs() < 1e-8 && (limits.z - 5.18).abs() < 0.01, "{limits:?}");
+    }
+
+    /// From the smallest numbers of a dtype to the largest, healthy draws are healthy, and others are not.
+    #[test]
+    fn tiny_and_huge_stds() {
+        let f16 = |value: f32| half::f16::from_f32(value).to_f32();
+        type Round = fn(f32) -> f32;
+        let cases: [(u32, Round, &[f64]); 2] =
+            [(24, |x| x, &[1e37, 1e30, 1e-30, 1e-38, 1e-42, 1e-44, 3e-45]), (11, f16, &[1e4, 1e-5, 1e-6, 1e-7, 7e-8])];
+        let limits = Limits::new(1);
+        for (precision, round, stds) in cases {
+            for &std in stds {
+                let law = Distribution::Normal { mean: 0.0, std };
+                let judged = |planned: f64, values: &[f32]| {
+                    let yardstick = Yardstick::Law(Law::Draw(Distribution::Normal { mean: 0.0, std: planned }));
+                    judge(&yardstick, ROWS, &Sample::of(values, 250, false, precision), &limits)
+                };
+                let values: Vec<f32> = draw(&law, 100_000, 5).into_iter().map(round).collect();
+                let (findings, scores) = judged(std, &values);
+                assert_eq!(findings, [], "{std:e} in {precision} bits");
+                assert!(scores.z_std.is_some_and(|z| z.abs() < 4.0), "{std:e}: {scores:?}");
+                for factor in [1.1, 1e-3, 1e30] {
+                    let (findings, _) = judged(std * factor, &values);
+                    let deviation = findings.first().map(|finding| finding.deviation);
+                    // Below the smallest number another scale is all that can be told.
+                    let lost = std * factor < smallest(precision) && std < 100.0 * smallest(precision);
+                    let told = deviation == Some(Deviation::Std) || (lost && deviation == Some(Deviation::Constant));
+                    assert!(told, "{std:e} times {factor:e}: {findings:?}");
+                    assert!(findings.iter().all(|finding| !finding.text.contains("NaN")), "{findings:?}");
+                }
+            }
+        }
+        let planned = |std: f64, values: &[f32]| {
+            let yardstick = Yardstick::Law(Law::Draw(Distribution::Normal { mean: 0.0, std }));
+            judge(&yardstick, ROWS, &Sample::of(values, 10, false, 24), &limits).0
+        };
+        let lost = planned(1e-50, &[0.0; 100]);
+        assert_eq!(
+            lost[0].text,
+            "a std of 1.0000e-50 is lost to rounding: around 0 stored values are 1.4013e-45 apart"
+        );
+        assert_eq!(lost[0].severity, Severity::Warning);
+        // Whatever is planned, other values are told by their own std.
+        let other = planned(1e-200, &draw(&Distribution::Normal { mean: 0.0, std: 0.02 }, 100, 1));
+        assert!(other[0].severity == Severity::Error && other[0].text.starts_with("std 0.0"), "{other:?}");
+        // CaiT's layer scale, which f16 holds as 17 times its smallest number.
+        let constant = Yardstick::Law(Law::Constant(1e-6));
+        assert_eq!(judge(&constant, ROWS, &Sample::of(&[f16(1e-6); 64], 64, false, 11), &limits).0, []);
+        assert_eq!(judge(&constant, ROWS, &Sample::of(&[f16(2e-6); 64], 64, false, 11), &limits).0.len(), 1);
     }
 
     /// bf16 rounds every value; the cells of the histogram know.

@@ -135,6 +135,20 @@ pub(super) fn roles(leaves: &[Leaf]) -> Vec<Option<Role>> {
     leaves.iter().map(told).collect()
 }
 
+/// The weights of PyTorch's RNN, LSTM and GRU, `weight_ih_l0` and `weight_hh_l0`: a matrix `[gates * hidden, …]` for all gates, whose number the
+/// hidden one `[gates * hidden, hidden]` tells.
+pub(super) fn gates(name: &str, shapes: &HashMap<&str, &[u64]>) -> Option<Vec<Role>> {
+    let (owner, field) = name.rsplit_once('.').map_or(("", name), |(owner, field)| (&name[..=owner.len()], field));
+    let (role, layer) = match (field.strip_prefix("weight_ih"), field.strip_prefix("weight_hh")) {
+        (Some(layer), _) => (Role::RecurrentInput, layer),
+        (_, Some(layer)) => (Role::RecurrentHidden, layer),
+        _ => return None,
+    };
+    let [rows, hidden] = **shapes.get(format!("{owner}weight_hh{layer}").as_str())? else { return None };
+    let gates = [1, 3, 4].into_iter().find(|gates| hidden > 0 && gates * hidden == rows)?;
+    Some(vec![role; gates as usize])
+}
+
 /// How a matrix is stored, where its bias or the width of the model tells.
 pub(super) fn layout(shape: &[u64], bias: Option<u64>, width: Option<u64>, role: Option<Role>) -> Option<Layout> {
     let [a, b] = *shape else { return None };

@@ -200,7 +200,11 @@ impl<'a> Checkpoint<'a> {
         let path = path.as_ref();
         let folder = path.parent().unwrap_or(Path::new(""));
         let Some(name) = path.file_name() else {
-            return Err(Error::new(ErrorKind::File, format!("{} is no name of a file", path.display()), ""));
+            return Err(Error::new(
+                ErrorKind::File,
+                format!("{path:?} is no name of a file"),
+                "name one, such as model.bpk",
+            ));
         };
         let name = name.to_string_lossy().into_owned();
         let file = format::burnpack(name, self.targets()?, self.dtype, &self.notes())?;

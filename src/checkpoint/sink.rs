@@ -158,6 +158,12 @@ fn sync_folder(path: &Path) -> Result<(), Error> {
 }
 
 pub(super) fn cannot_write(path: &Path, error: &io::Error) -> Error {
+    if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory)
+        && let Some(file) = path.ancestors().find(|place| place.is_file())
+    {
+        let found = format!("{} is a file, and a folder is due there", file.display());
+        return Error::new(ErrorKind::File, found, "give a folder, or the name of one that is not there yet");
+    }
     let todo = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
             "make room and run it again: files that are complete are kept"
@@ -168,6 +174,10 @@ pub(super) fn cannot_write(path: &Path, error: &io::Error) -> Error {
 }
 
 pub(super) fn cannot_read(path: &Path, error: &io::Error) -> Error {
+    if path.is_dir() {
+        let found = format!("{} is a folder, and a file is due there", path.display());
+        return Error::new(ErrorKind::File, found, "give the name of a file, or remove the folder");
+    }
     Error::new(ErrorKind::File, format!("{} cannot be read: {error}", path.display()), "")
 }
 

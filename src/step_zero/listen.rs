@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use burn::tensor::Tensor;
 
 use super::measure::{failed, floats};
-use super::{Point, Reading, Scores, Site, pieces};
+use super::{Ends, Point, Reading, Scores, Site, pieces};
 use crate::Error;
 
 /// Scores at or below are masked: code that has no -inf takes -1e9 or the least number of its dtype.
@@ -20,6 +20,8 @@ pub(super) struct Heard {
     pub stream: Vec<Reading>,
     pub branches: Vec<Reading>,
     pub attention: Vec<Scores>,
+    /// Layers whose scores let the first position see itself alone, and the last one everything.
+    causal: HashSet<u64>,
     pub final_norm: Option<f64>,
     pub failure: Option<Error>,
 }
@@ -51,11 +53,21 @@ impl Heard {
             _ => self.vectors(point, &values, length, width),
         };
         if !finite {
-            self.failure = Some(failed(
-                format!("{point} holds a value that is not finite"),
-                "look at the parameters that make it: they hold one, or their scale overflows the dtype",
-            ));
+            self.failure = Some(self.not_finite(point));
         }
+    }
+
+    fn not_finite(&self, point: Point) -> Error {
+        let finite_scores = self.attention.iter().any(|scores| Some(scores.layer) == point.layer);
+        let (of_scores, todo) = match point.site {
+            Site::AttnOut if finite_scores => (
+                ", and the scores before it are finite",
+                "take the softmax over the keys, the last dimension: over another one it can meet nothing but masked scores, which \
+                 makes NaN; else look at the values and the projection",
+            ),
+            _ => ("", "look at the parameters that make it: they hold one, or their scale overflows the dtype"),
+        };
+        failed(format!("{point} holds a value that is not finite{of_scores}"), todo)
     }
 
     /// What is wrong with what is shown, before it is looked at.
@@ -89,12 +101,13 @@ impl Heard {
                 for (sum, &x) in sum.iter_mut().zip(vector) {
                     *sum += f64::from(x);
                 }
-                squares += vector.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>();
+                squares += energy(vector);
             }
-            (squares, sum.iter().map(|x| x * x).sum::<f64>())
+            let (first, last) = (&sequence[..width], &sequence[sequence.len() - width..]);
+            [squares, energy(&sum), energy(first), energy(last)]
         };
         let sequences = pieces::map(values, length * width, of_sequence);
-        let (squares, common) = sequences.iter().fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1));
+        let [squares, common, first, last] = added(&sequences);
         let second_moment = squares / values.len().max(1) as f64;
         // |sum_t x_t|^2 holds every pair twice and every position with itself once.
         let alike = (common - squares) / (length as f64 - 1.0) / squares;
@@ -105,18 +118,31 @@ impl Heard {
             Site::FinalNorm => self.final_norm = Some(second_moment),
             _ => self.stream.push(reading),
         }
+        let vectors = (sequences.len() * width).max(1) as f64;
+        let scores = self.attention.iter_mut().find(|scores| Some(scores.layer) == point.layer);
+        if let (Site::AttnOut, Some(scores)) = (point.site, scores)
+            && self.causal.contains(&scores.layer)
+        {
+            scores.ends = Some(Ends { length: length as u64, first: first / vectors, last: last / vectors });
+        }
         self.d_model = Some(width as u64);
         second_moment.is_finite()
     }
 
     /// `[batch * heads, seq, seq]`, -inf where masked. False if another value is not finite.
     fn scores(&mut self, point: Point, values: &[f32], length: usize, width: usize) -> bool {
+        let seen = |z: &&f32| **z > MASKED || z.is_nan();
         let of_head = |_, head: &[f32]| {
+            let (first, last) = (&head[..width], &head[head.len() - width..]);
+            let causal = length > 1
+                && seen(&&first[0])
+                && first.iter().filter(seen).count() == 1
+                && last.iter().all(|z| seen(&z));
             let (mut squares, mut count, mut entropy) = (0.0, 0.0, 0.0);
             for row in head.chunks_exact(width) {
                 let max = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
                 let (mut sum, mut weighted) = (0.0, 0.0);
-                for z in row.iter().filter(|z| **z > MASKED || z.is_nan()).map(|&z| f64::from(z)) {
+                for z in row.iter().filter(seen).map(|&z| f64::from(z)) {
                     let e = (z - max).exp();
                     sum += e;
                     weighted += e * (z - max);
@@ -125,13 +151,26 @@ impl Heard {
                 }
                 entropy += sum.ln() - weighted / sum;
             }
-            [squares, count, entropy]
+            [squares, count, entropy, f64::from(u8::from(causal))]
         };
         let heads = pieces::map(values, length * width, of_head);
-        let [squares, count, entropy] = heads.iter().fold([0.0; 3], |all, one| [0, 1, 2].map(|i| all[i] + one[i]));
+        let [squares, count, entropy, causal] = added(&heads);
         let rows = (values.len() / width.max(1)).max(1) as f64;
         let std = (squares / f64::max(count, 1.0)).sqrt();
-        self.attention.push(Scores { layer: point.layer.unwrap_or(0), std, entropy: entropy / rows });
+        let layer = point.layer.unwrap_or(0);
+        if causal == heads.len() as f64 {
+            self.causal.insert(layer);
+        }
+        self.attention.push(Scores { layer, std, entropy: entropy / rows, ends: None });
         std.is_finite() && entropy.is_finite()
     }
+}
+
+/// `|x|^2`
+fn energy<T: Copy + Into<f64>>(x: &[T]) -> f64 {
+    x.iter().map(|&x| x.into() * x.into()).sum()
+}
+
+fn added<const N: usize>(all: &[[f64; N]]) -> [f64; N] {
+    all.iter().fold([0.0; N], |sum, one| std::array::from_fn(|i| sum[i] + one[i]))
 }

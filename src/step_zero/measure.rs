@@ -10,7 +10,7 @@ use super::listen::Heard;
 use super::parameters::{measured, token_rows};
 use super::position::Position;
 use super::probe::Leaves;
-use super::{Batch, Probe, StepZero, pieces};
+use super::{Batch, Probe, StepZero, dropout, pieces};
 use crate::{Error, ErrorKind, Setup};
 
 /// How many standard deviations the own-token logit must stand out to count as the sign of a tied head.
@@ -21,7 +21,7 @@ const STANDS_OUT: f64 = 4.0;
 /// `forward` gets the tokens `[batch, seq]` and a probe, and returns the logits `[batch, seq, vocab]`. It shows
 /// the probe whatever it likes: without that the stream, the branches and the scores stay empty. The loss is computed from the logits
 /// in f64 by log-sum-exp. On a device with autodiff (and with this crate's feature of that name, on by default) the mean loss is differentiated as well, and the stream has its gradient wherever the model
-/// calls [`Probe::pass`]; dropout is at work there, so configure it away.
+/// calls [`Probe::pass`]; dropout is at work there, so configure it away: [`measure`] notes it.
 ///
 /// # Errors
 /// Tokens and targets of different shapes, or none; a token or target outside of the vocabulary (where the batch states it, before
@@ -78,7 +78,10 @@ impl Setup {
         let rows = token_rows(model, self)?;
         let (mut result, backward) = run(batch, rows, |tokens, probe| forward(model, tokens, probe))?;
         result.parameters = measured(model, self)?;
-        result.gradients = backward.map(|backward| backward.of(model)).unwrap_or_default();
+        if let Some(backward) = backward {
+            result.notes.extend(dropout::note(model));
+            result.gradients = backward.of(model);
+        }
         Ok(result)
     }
 }

@@ -17,6 +17,7 @@ mod architecture;
 mod backward;
 mod batch;
 mod decoder;
+mod dropout;
 mod findings;
 mod gauss;
 mod kernel;
@@ -110,7 +111,7 @@ pub struct StepZero {
     /// Over how many seeds this is a mean.
     #[serde(default = "one_seed")]
     pub seeds: u64,
-    /// Where the theory behind a prediction is outside of its range, in words.
+    /// Where the theory behind a prediction is outside of its range, and what disturbs a measurement, in words.
     #[serde(default)]
     pub notes: Vec<String>,
 }
@@ -153,6 +154,20 @@ pub struct Scores {
     pub std: f64,
     /// Mean entropy of the attention weights, in nats. Uniform attention has the mean of `ln t`.
     pub entropy: f64,
+    /// What comes out of attention at both ends of a sequence. Measured only, where the scores show a causal mask.
+    #[serde(default)]
+    pub ends: Option<Ends>,
+}
+
+/// The second moments of what attention adds to the stream at the first position, which sees itself alone, and at the last, which sees all.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Ends {
+    /// Positions T of a sequence.
+    pub length: u64,
+    /// At position 0, which has one value to look at.
+    pub first: f64,
+    /// At position T - 1, the mean of T values: about `first` times `rho + (1 - rho)/T`, for values that correlate by rho.
+    pub last: f64,
 }
 
 /// The gradient of one parameter.

@@ -138,7 +138,8 @@ impl<'a> Walk<'a> {
         self.point(Site::ResidPre, 0, &x);
         for (index, layer) in (0..).zip(&self.decoder.layers) {
             let attention = self.attention(layer, &self.read(layer, &x));
-            self.result.attention.push(Scores { layer: index, std: attention.score_std, entropy: attention.entropy });
+            let (std, entropy) = (attention.score_std, attention.entropy);
+            self.result.attention.push(Scores { layer: index, std, entropy, ends: None });
             let branch = self.branch(&attention.output, &layer.output);
             self.added(Site::AttnOut, index, &branch);
             let (first, middle) = self.add(layer, x, &branch);

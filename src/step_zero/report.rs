@@ -35,6 +35,9 @@ impl fmt::Display for StepZero {
                 self.branches.len()
             )?;
         }
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
+        }
         let findings = self.findings();
         if findings.is_empty() {
             return write!(f, "pass: the loss is what logits of this spread cost, and that is little");
@@ -172,7 +175,8 @@ impl fmt::Display for Beside<'_> {
             let (measured, predicted) = (number(row.measured), number(row.predicted));
             write!(f, "\n{:<wide$} {measured:>11} {predicted:>11} {ratio:>7} {deviation:>6}", row.name)?;
         }
-        self.predicted.notes.iter().try_for_each(|note| write!(f, "\nnote: {note}"))
+        let notes = self.measured.notes.iter().chain(&self.predicted.notes);
+        notes.into_iter().try_for_each(|note| write!(f, "\nnote: {note}"))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Several seeds made one.
 
-use super::{Gradient, Reading, Scores, Spread, StepZero};
+use super::{Ends, Gradient, Reading, Scores, Spread, StepZero};
 use crate::{Error, ErrorKind};
 
 impl StepZero {
@@ -64,6 +64,13 @@ impl StepZero {
                     layer: first.attention[i].layer,
                     std: mean(&|run| run.attention[i].std),
                     entropy: mean(&|run| run.attention[i].entropy),
+                    ends: first.attention[i].ends.and_then(|ends| {
+                        Some(Ends {
+                            length: ends.length,
+                            first: maybe(&|run| run.attention[i].ends.map(|ends| ends.first))?,
+                            last: maybe(&|run| run.attention[i].ends.map(|ends| ends.last))?,
+                        })
+                    }),
                 })
                 .collect(),
             final_norm: maybe(&|run| run.final_norm),

@@ -1,5 +1,10 @@
 //! An existing start against a plan: healthy ones raise nothing, ill ones are named first, with the path.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use burn::{
     module::{Module, ModuleMapper, Param},
     nn::{EmbeddingConfig, LinearConfig, transformer::TransformerEncoderConfig},
@@ -10,6 +15,7 @@ use burn_init::{
     TorchDefault, Xavier,
     audit::{Audit, Deviation, Severity, identify},
     from_fn,
+    sample::Distribution,
 };
 
 use crate::{
@@ -329,6 +335,28 @@ fn fills() {
             .unwrap();
         assert!(!audit.is_started(), "{name}\n{audit}");
     }
+}
+
+/// A fill is computed once, and a second time only where the values may be another draw of it.
+#[test]
+fn fills_are_computed_no_more_than_needed() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    let fill = Fill::new("counted", move |context, out: &mut [f32]| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        context.stream.fill(&Distribution::Normal { mean: 0.0, std: 0.02 }, 0, out);
+    });
+    let linear = || LinearConfig::new(40, 30).with_bias(false).init(&device());
+    let scheme = from_fn(move |_| Init::Fill(fill.clone()));
+    let plan = linear().plan(&scheme).unwrap();
+    let computed = |init: Init, started: bool| {
+        let model = linear().initialize(&from_fn(move |_| init.clone()), 5).unwrap();
+        calls.store(0, Ordering::Relaxed);
+        assert_eq!(plan.audit(&model).unwrap().is_started(), started);
+        calls.load(Ordering::Relaxed)
+    };
+    assert_eq!(computed(Init::normal(0.02), true), 2);
+    assert_eq!(computed(Init::normal(0.03), false), 1);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
 
 use burn::module::Module;
 use burn_init::{
-    ErrorKind, Fans, Gpt2, ModuleInit as _, Role, Scheme, TorchDefault,
+    ErrorKind, Fans, Gpt2, ModuleInit as _, Role, Scheme, Setup, TorchDefault,
     audit::{Deviation, WeightFile},
 };
 
@@ -246,6 +246,7 @@ fn files_that_are_none() {
     for (name, bytes, text) in [
         ("empty", &[][..], "shorter than a header"),
         ("cut", &whole[..whole.len() - 4], "truncated"),
+        ("longer", &[&whole[..], &[0; 6]].concat(), "6 bytes follow the last tensor"),
         ("cut_header", &whole[..100], "truncated"),
         ("pickle", b"PK\x03\x04 archive", "save it as safetensors"),
         ("noise", &[7u8; 64], "no safetensors file"),
@@ -258,8 +259,74 @@ fn files_that_are_none() {
     }
     assert_eq!(WeightFile::open(folder.join("absent")).unwrap_err().kind(), ErrorKind::File);
     assert_eq!(WeightFile::open(folder.join("absent.json")).unwrap_err().kind(), ErrorKind::File);
+    // Folders and files, one in place of the other, and indices of nothing.
+    let folder = folder.join("folders");
+    let shards = folder.join("folder.safetensors");
+    fs::create_dir_all(&shards).unwrap();
+    let error = |path: &Path| WeightFile::open(path).unwrap_err().to_string();
+    for path in [&folder, &shards] {
+        let told = format!("{}: there is no safetensors file in this folder; give the file", path.display());
+        assert_eq!(error(path), told);
+    }
+    let index = folder.join("index.json");
+    for (text, told) in [
+        (
+            r#"{"weight_map": {"a": "absent.safetensors"}}"#,
+            "absent.safetensors, which is not there; put all shards beside",
+        ),
+        (r#"{"weight_map": {"a": "folder.safetensors"}}"#, "folder.safetensors, which is not there"),
+        (r#"{"weight_map": {}}"#, "its weight_map names no file"),
+        (r#"{"model_type": "gpt2"}"#, "it has no weight_map; give a safetensors file or the index of its shards"),
+    ] {
+        fs::write(&index, text).unwrap();
+        assert!(error(&index).contains(told), "{}", error(&index));
+    }
 }
 
+/// PyTorch's RNN, GRU and LSTM keep all gates in one matrix: how many the hidden one tells, and each has the fans of its own.
+#[test]
+fn recurrent_layers_of_pytorchs() {
+    let folder = folder("recurrent");
+    let (inputs, hidden) = (24, 16);
+    for gates in [1, 3, 4] {
+        let path = folder.join(format!("{gates}.safetensors"));
+        let mut tensors = Tensors::new();
+        for (name, shape) in [
+            ("weight_ih_l0_reverse", vec![gates * hidden, inputs]),
+            ("weight_hh_l0_reverse", vec![gates * hidden, hidden]),
+            ("bias_ih_l0_reverse", vec![gates * hidden]),
+            ("bias_hh_l0_reverse", vec![gates * hidden]),
+        ] {
+            tensors.insert(format!("rnn.{name}"), (shape.clone(), vec![0.0; shape.iter().product()]));
+        }
+        write(&path, &tensors);
+        let plan = WeightFile::open(&path).unwrap().plan(&TorchDefault::new()).unwrap();
+        for (name, role, fan_in) in [("weight_ih", Role::RecurrentInput, 24), ("weight_hh", Role::RecurrentHidden, 16)]
+        {
+            let blocks = plan.blocks(&format!("rnn.{name}_l0_reverse"));
+            assert_eq!(blocks.len(), gates);
+            for block in blocks {
+                assert_eq!((block.spec().role(), block.spec().fans().unwrap().fan_in), (role, fan_in));
+                // U(-1/sqrt(hidden), 1/sqrt(hidden)), as in torch.nn.RNNBase.reset_parameters.
+                assert_eq!(block.law().to_string(), "uniform(+-0.25)");
+            }
+        }
+        for (name, (shape, values)) in &mut tensors {
+            let whole = plan.whole(name, 3).unwrap().values::<f32>().unwrap();
+            *values = match shape[..] {
+                [rows, columns] => (0..whole.len()).map(|i| whole[i % columns * rows + i / columns]).collect(),
+                _ => whole,
+            };
+        }
+        write(&path, &tensors);
+        WeightFile::open(&path).unwrap().audit(&plan).unwrap().assert_started();
+    }
+    // A line of the user's is the last word.
+    let file = WeightFile::open(folder.join("1.safetensors")).unwrap();
+    let setup = Setup::new().role("rnn.weight_ih_l0_reverse", Role::Linear);
+    let plan = setup.plan_file(&file, &TorchDefault::new()).unwrap();
+    assert_eq!(plan.get("rnn.weight_ih_l0_reverse").unwrap().spec().role(), Role::Linear);
+}
 /// `nn.TransformerEncoder(nn.TransformerEncoderLayer(d, 4, 4 * d), layers)`: one matrix and one bias for query, key and value, which stand in the
 /// module of attention itself.
 #[test]

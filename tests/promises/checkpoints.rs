@@ -511,13 +511,32 @@ fn full_disk_and_unwritable_folder() {
     }
     let file = folder.0.join("file");
     fs::write(&file, "").unwrap();
+    let checkpoint = || Checkpoint::new(&plan, 5);
+    let told = |error: burn_init::Error, text: String| {
+        assert_eq!(error.kind(), ErrorKind::File);
+        assert_eq!(error.to_string(), text);
+    };
+    let a_folder_is_due = format!(
+        "{} is a file, and a folder is due there; give a folder, or the name of one that is not there yet",
+        file.display()
+    );
     for place in [file.clone(), file.join("below")] {
-        let error = Checkpoint::new(&plan, 5).safetensors(&place).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::File);
-        assert!(error.to_string().ends_with("choose a place that can be written to"), "{error}");
-        let error = Checkpoint::new(&plan, 5).burnpack(place.join("model.bpk")).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::File);
+        told(checkpoint().safetensors(&place).unwrap_err(), a_folder_is_due.clone());
+        told(checkpoint().burnpack(place.join("model.bpk")).unwrap_err(), a_folder_is_due.clone());
     }
+    let a_file_is_due = |place: &Path| {
+        format!(
+            "{} is a folder, and a file is due there; give the name of a file, or remove the folder",
+            place.display()
+        )
+    };
+    told(checkpoint().burnpack(&folder.0).unwrap_err(), a_file_is_due(&folder.0));
+    let elsewhere = Folder::new("folders_for_files");
+    let place = elsewhere.0.join("model.safetensors");
+    fs::create_dir_all(&place).unwrap();
+    told(checkpoint().safetensors(&elsewhere.0).unwrap_err(), a_file_is_due(&place));
+    let nameless = "\"\" is no name of a file; name one, such as model.bpk".to_string();
+    told(checkpoint().burnpack("").unwrap_err(), nameless);
 }
 
 /// Two writers of one file: the second is told so, and the first is not disturbed.

@@ -22,3 +22,4 @@ mod schemes;
 mod shards;
 mod theory;
 mod values;
+mod wiring;

@@ -17,8 +17,10 @@ mod logits;
 mod loss;
 mod no_gradient;
 mod padding;
+mod residual;
 mod row;
 mod scores;
+mod softmax;
 mod tables;
 mod targets;
 mod unexplained;
@@ -42,6 +44,10 @@ pub enum Fault {
     DeadFirstStep,
     /// The padding of the vocabulary takes part in the softmax.
     PaddingCounts,
+    /// The branches replace the stream and are not added to it.
+    NoResidual,
+    /// The attention weights do not sum to 1 over the keys.
+    SoftmaxDimension,
     /// One row of a table is out of scale.
     RowOutOfScale,
     /// All tokens start with the same vector.
@@ -157,6 +163,8 @@ type Look = fn(&StepZero) -> Vec<Finding>;
 /// From causes to symptoms: of two findings of the same severity the earlier one explains the later one.
 const ALL: &[Look] = &[
     padding::find,
+    residual::find,
+    softmax::find,
     dead::find,
     targets::find,
     row::find,
