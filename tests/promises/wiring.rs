@@ -5,7 +5,7 @@ use burn::tensor::{Bool, Device, Int, Tensor, TensorData, activation::softmax};
 use burn_init::{
     Gpt2, Initializer, Scheme, TorchDefault,
     audit::Severity,
-    reference::{Norm, Positions, Transformer, TransformerConfig},
+    reference::{Norm, NormPlacement, Positions, Transformer, TransformerConfig},
     step_zero::{Activation, Batch, Fault, Finding, Probe, Site, StepZero},
 };
 
@@ -70,7 +70,7 @@ fn forward(model: &Transformer, tokens: Tensor<2, Int>, wiring: Wiring, probe: &
         probe.show(Site::MlpOut.in_layer(layer), if wiring.sum_as_branch { &sum } else { &branch });
         x = probe.pass(Site::ResidPost.in_layer(layer), sum);
     }
-    let x = model.norm_final.forward(x);
+    let x = model.norm_final.as_ref().unwrap().forward(x);
     probe.show(Site::FinalNorm, &x);
     match &model.head {
         Some(head) => head.forward(x),
@@ -208,6 +208,22 @@ fn nobody_is_accused() {
     assert!(8 * told >= 3 * sound, "{told} of {}", sound / 2);
     // PyTorch's biases are most of what its branches add.
     assert_eq!(accused(&measure(&gpt2(), &TorchDefault::new(), 1, RIGHT).unwrap()), None);
+}
+
+/// Nor is a model whose norms stand after the additions.
+#[test]
+fn nobody_is_accused_after_the_addition() {
+    let config = gpt2().with_norm_placement(NormPlacement::Post);
+    let mut sound = 0;
+    for (name, scheme, _) in Scheme::all() {
+        for seed in 1..3 {
+            let Ok(model) = config.init_with(&scheme, seed, &device()) else { continue };
+            let healthy = config.setup().measure(&model, &batch(seed), Transformer::forward_with).unwrap();
+            assert_eq!(accused(&healthy), None, "{name} {seed}\n{healthy}");
+            sound += 1;
+        }
+    }
+    assert!(sound >= 80, "{sound}");
 }
 
 /// Where dropout is at work, a measurement notes it: on a device with autodiff, unless its layers are frozen.
