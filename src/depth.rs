@@ -246,3 +246,7 @@ impl<I: Initializer> Initializer for DepthScaled<I> {
         self.base.check(tree)
     }
 }
+
+    fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+        self.base.warnings(tree)
+    }

@@ -267,6 +267,10 @@ impl Initializer for Scheme {
     fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
         self.inner().check(tree)
     }
+
+    fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+        self.inner().warnings(tree)
+    }
 }
 
 /// The name, where the scheme is a named one as it stands; its JSON otherwise. Both parse.

@@ -2,9 +2,9 @@
 
 use burn::nn::LinearConfig;
 use burn_init::{
-    ErrorKind, Init, ModuleInit as _, Role, Setup, from_fn,
+    ErrorKind, Init, Initializer, ModuleInit as _, Plan, Role, Scheme, Setup, from_fn,
     parametrization::{BaseShapes, BaseSize, Growth},
-    schemes::Mup,
+    schemes::{Modified, Mup},
 };
 
 use super::nano::nano;
@@ -110,6 +110,36 @@ fn what_may_not_grow() {
 fn a_size_in_numbers() {
     let device = device();
     let setup = Setup::new().heads("**", 4);
+/// A model that is narrower than its base is allowed, and said.
+#[test]
+fn narrower_than_the_base() {
+    let device = device();
+    let (wide, narrow) = (nano(2, 32, &device), nano(2, 8, &device));
+    let setup = Setup::new().heads("**", 4);
+    let warnings = |scheme: &dyn Initializer, model: &NanoGpt| setup.plan(model, scheme).unwrap().warnings().to_vec();
+    let mup = |model: &NanoGpt, base: &NanoGpt| Mup::from(setup.base_shapes(model, base).unwrap()).with_tied(true);
+    let text = "the model is narrower than its base (8 against 32), so that multipliers go the other way; if that is not \
+                meant, base_shapes(&model, &base) takes the model first";
+    let swapped = mup(&narrow, &wide);
+    assert_eq!(warnings(&swapped, &narrow), [text]);
+    assert!(warnings(&mup(&wide, &narrow), &wide).is_empty());
+    assert!(warnings(&mup(&wide, &wide), &wide).is_empty());
+    // Whatever stands around it, and in a file.
+    let around = Scheme::from(Modified::of(swapped.clone())).with("transformer.wpe.weight", Init::Zeros).padding_row(0);
+    assert_eq!(warnings(&around, &narrow), [text]);
+    let plan = setup.plan(&narrow, &swapped).unwrap();
+    let file: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+    assert_eq!(setup.plan(&narrow, &file).unwrap(), plan);
+    let size = Mup::new().with_base(BaseSize { width: 64, head_width: 8, layers: 2 }).with_tied(true);
+    assert_eq!(
+        warnings(&size, &wide),
+        [
+            "the model is narrower than its base (32 against 64), so that multipliers go the other way; if that is not meant, \
+          state its width: Mup::new().with_base(BaseSize { width: 64, ..BaseSize::default() })"
+        ]
+    );
+}
+
     let llama =
         |layers, d: usize, heads: u64| (Llama::new(layers, d, d, 2 * d, 50, &device), Setup::new().heads("**", heads));
     let ((model, wide), (base, narrow)) = (llama(8, 64, 4), llama(2, 16, 2));
