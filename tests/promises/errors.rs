@@ -239,6 +239,28 @@ fn setups() {
         Setup::new().stack("**", StackPlace::layers(2).first_layer(2)).plan(&nano(), &Gpt2::new()),
         ".stack(\"**\", …) has 2 layers and begins at layer 2; begin at a layer below their number",
     );
+    // Prefix and alias make paths.
+    for (prefix, text) in [
+        ("layers.", ".prefix(\"layers.\") has a dot too many; write .prefix(\"layers\")"),
+        (".a", ".prefix(\".a\") has a dot too many; write .prefix(\"a\")"),
+        ("a..b", ".prefix(\"a..b\") has a dot too many; write .prefix(\"a.b\")"),
+        (".", ".prefix(\".\") names no module; leave it out"),
+        ("*", ".prefix(\"*\") is a pattern, and not a path; write the names of the modules"),
+    ] {
+        assert_text(Setup::new().prefix(prefix).plan(&nano(), &Gpt2::new()), text);
+    }
+    let alias = |from: &str, to: &str| Setup::new().alias(from, to).plan(&nano(), &Gpt2::new());
+    assert_text(alias("transformer", "model."), ".alias(…, \"model.\") has a dot too many; write .alias(…, \"model\")");
+    assert_text(
+        alias("transformer.", "x"),
+        ".alias(\"transformer.\", …) has a dot too many; write .alias(\"transformer\", …)",
+    );
+    assert_text(
+        alias("transformer.*", "x"),
+        ".alias(\"transformer.*\", …) is a pattern, and not a path; write the names of the modules",
+    );
+    assert_text(alias("", "x"), ".alias(\"\", \"x\") names no module; to put it before every path: .prefix(\"x\")");
+    assert!(alias("transformer", "").unwrap().get("wte.weight").is_some(), "an empty target takes names away");
     // The heads of attention are visible in no shape.
     let scheme = from_fn(|param| param.heads().map(|_| Some(Init::Zeros)));
     assert_text(

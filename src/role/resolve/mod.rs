@@ -1,6 +1,7 @@
 //! From the leaves of a module tree to [`ParamSpec`]s: roles, layouts, fans, stacks and branches.
 
 mod blocks;
+mod paths;
 mod stacks;
 mod unknown;
 
@@ -67,6 +68,7 @@ struct Draft {
 }
 
 pub(crate) fn resolve(leaves: &[Leaf], setup: &Setup) -> Result<Sites, Error> {
+    paths::check(setup)?;
     let mut tree = Reader::new(leaves, setup);
     tree.tell_roles()?;
     tree.doubt_fused_gates();
