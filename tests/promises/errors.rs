@@ -288,6 +288,37 @@ fn files() {
         message("scheme = \"gpt2-release\""),
         "unknown scheme \"gpt2-release\"; did you mean gpt2-released or gpt2?"
     );
+    // A value that is wrong is told by its field, however deep.
+    assert_eq!(
+        message("scheme = \"gpt2\"\nposition_std = 0.1\nstd = \"wide\""),
+        "in the scheme gpt2, field `std`: invalid type: string \"wide\", expected f64"
+    );
+    assert_eq!(
+        message("scheme = \"modified\"\nhead_std = 0.1\n[base]\nscheme = \"gpt2\"\nstd = [1]"),
+        "in the scheme modified, field `base`: in the scheme gpt2, field `std`: invalid type: sequence, expected f64"
+    );
+    assert_eq!(
+        message("scheme = \"gpt2\"\nstd = 0.1\ndepth = { ruel = \"total\" }"),
+        "in the scheme gpt2, field `depth`: unknown field `ruel`, expected `rule` or `roles`"
+    );
+    assert_eq!(message("scheme = \"modified\"\nhead_std = 0.1"), "in the scheme modified: missing field `base`");
+    assert_eq!(
+        message("scheme = \"gpt2\"\ndepth = { rule = \"total\", roles = [] }"),
+        "in the scheme gpt2, field `depth`: `roles` is empty, so that nothing is scaled; \
+         leave it out for what writes into the stream, or use rule = \"none\""
+    );
+    assert_text(
+        nano().plan(&Gpt2::new().with_depth(Depth::total().on([]))),
+        "the depth rule names no role, so that nothing is scaled; \
+         leave out .on([]) for what writes into the stream, or use Depth::none()",
+    );
+    // A kind is no scheme, but for those that are called alike.
+    assert_text(
+        "modified".parse::<Scheme>(),
+        "\"modified\" is a kind of scheme, and does not say which; \
+         use rezero or skipinit or layerscale or zero-residual or llm-foundry, or give its fields: {\"scheme\": \"modified\", …}",
+    );
+    assert!("T5".parse::<Scheme>().unwrap_err().to_string().contains("did you mean t5"));
     assert!(message("std = 0.1").starts_with("the key `scheme` is missing; known are gpt2, "));
     assert_eq!(toml("scheme = \"gpt2-released\"").unwrap(), Gpt2::released().into());
     let thicker = toml("scheme = \"gpt2-released\"\nstd = 0.03").unwrap();
