@@ -103,11 +103,28 @@ impl Growth {
             (false, true) => Ok(Growth::Input(fan_out)),
             (true, true) => Ok(Growth::Hidden { fan_in, fan_out }),
             (true, false) if reads_out => Ok(Growth::Output(fan_in)),
-            (true, false) => Err(param.error(
-                ErrorKind::Growth,
-                format!("its inputs grow from {} to {} and its {} outputs do not", from.fan_in, to.fan_in, to.fan_out),
-                format!("let both grow, or say that it is a head: .role(\"{}\", Role::OutputHead)", param.path()),
-            )),
+            (true, false) => {
+                let todo = match param.role() {
+                    Role::Key | Role::Value => {
+                        "let both grow: give the base model fewer or narrower key and value heads".to_string()
+                    }
+                    role if growing(role) == Some((true, true)) => {
+                        "let both grow: give the base model fewer outputs, too".to_string()
+                    }
+                    _ => format!(
+                        "let both grow, or say that it is a head: .role(\"{}\", Role::OutputHead)",
+                        param.path()
+                    ),
+                };
+                Err(param.error(
+                    ErrorKind::Growth,
+                    format!(
+                        "its inputs grow from {} to {} and its {} outputs do not",
+                        from.fan_in, to.fan_in, to.fan_out
+                    ),
+                    todo,
+                ))
+            }
         }
     }
 

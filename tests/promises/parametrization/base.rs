@@ -78,7 +78,12 @@ fn what_may_not_grow() {
     assert_eq!(
         text(llama(64, 16, 50).base_shapes(&llama(32, 16, 50))),
         "model.layers.0.self_attn.k_proj.weight [64, 16]: its inputs grow from 32 to 64 and its 16 outputs do not; \
-         let both grow, or say that it is a head: .role(\"model.layers.0.self_attn.k_proj.weight\", Role::OutputHead)"
+         let both grow: give the base model fewer or narrower key and value heads"
+    );
+    assert!(llama(64, 16, 50).base_shapes(&llama(32, 8, 50)).is_ok(), "the advice settles it");
+    let mlp = |d, ff| Llama::new(2, d, d, ff, 50, &device);
+    assert!(
+        text(mlp(64, 64).base_shapes(&mlp(32, 64))).ends_with("let both grow: give the base model fewer outputs, too")
     );
     // A plain network's last layer has to be called what it is.
     let regression = |d| LinearConfig::new(d, 1).with_bias(false).init(&device);
@@ -105,11 +110,6 @@ fn what_may_not_grow() {
     );
 }
 
-/// Numbers alone give what the shapes of a model of that size give.
-#[test]
-fn a_size_in_numbers() {
-    let device = device();
-    let setup = Setup::new().heads("**", 4);
 /// A model that is narrower than its base is allowed, and said.
 #[test]
 fn narrower_than_the_base() {
@@ -140,6 +140,11 @@ fn narrower_than_the_base() {
     );
 }
 
+/// Numbers alone give what the shapes of a model of that size give.
+#[test]
+fn a_size_in_numbers() {
+    let device = device();
+    let setup = Setup::new().heads("**", 4);
     let llama =
         |layers, d: usize, heads: u64| (Llama::new(layers, d, d, 2 * d, 50, &device), Setup::new().heads("**", heads));
     let ((model, wide), (base, narrow)) = (llama(8, 64, 4), llama(2, 16, 2));
