@@ -464,6 +464,9 @@ impl Row {
         let mut row = Self::new(entry);
         if let Some(layer) = entry.spec.layer {
             row.cells[0] = row.cells[0].replacen(&format!(".{layer}."), ".*.", 1);
+            // Where a matrix is drawn for two parameters, its name holds the path, too.
+            let starred = |text: &str| text.replace(&format!(".{layer}."), ".*.");
+            (row.cells[3], row.because) = (starred(&row.cells[3]), starred(&row.because));
             row.cells[5] = entry.spec.writes.map_or(String::new(), |branch| format!("of {}", branch.of));
         }
         row
