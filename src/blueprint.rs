@@ -5,6 +5,8 @@ use crate::{
     initializer::Initializer,
     plan::Plan,
     role::{Leaf, Setup, resolve, unknown_roles},
+    shard::drawable_as,
+    tree::burn_dtype,
 };
 
 /// The names and shapes of a model that is not built: enough for a [`Plan`], and so for its report, its shards and its checkpoint.
@@ -94,7 +96,13 @@ impl Blueprint {
         let sites = resolve(&self.leaves, setup)?;
         match unknown_roles(sites.unknown.iter()) {
             Some(error) => Err(error),
-            None => Plan::make(&sites, &|_| true, scheme),
+            None => {
+                let plan = Plan::make(&sites, &|_| true, scheme)?;
+                if let Some(dtype) = setup.dtype {
+                    drawable_as(burn_dtype(dtype), plan.iter().as_slice())?;
+                }
+                Ok(plan)
+            }
         }
     }
 }

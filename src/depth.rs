@@ -201,6 +201,11 @@ impl<'de> Deserialize<'de> for Depth {
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Depth, A::Error> {
                 let Table { rule, roles } = Table::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                if roles.as_ref().is_some_and(Vec::is_empty) {
+                    return Err(de::Error::custom(
+                        "`roles` is empty, so that nothing is scaled; leave it out for what writes into the stream, or use rule = \"none\"",
+                    ));
+                }
                 Ok(Depth { rule, roles })
             }
         }
@@ -235,6 +240,12 @@ impl<I: Initializer> Initializer for DepthScaled<I> {
     }
 
     fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
+        if self.depth.rule != DepthRule::None && self.depth.roles.as_ref().is_some_and(Vec::is_empty) {
+            return Err(Error::config(
+                "the depth rule names no role, so that nothing is scaled",
+                "leave out .on([]) for what writes into the stream, or use Depth::none()",
+            ));
+        }
         if self.depth.rule != DepthRule::None && !tree.iter().any(|param| self.depth.covers(param)) {
             return Err(Error::new(
                 ErrorKind::Unmatched,
@@ -244,5 +255,9 @@ impl<I: Initializer> Initializer for DepthScaled<I> {
             ));
         }
         self.base.check(tree)
+    }
+
+    fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+        self.base.warnings(tree)
     }
 }

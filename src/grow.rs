@@ -13,9 +13,9 @@ use crate::{
     param::ParamSpec,
     plan::Plan,
     role::{Leaf, Role, Select, Setup, Site, resolve},
-    rule::Law,
+    rule::{Law, short},
     sample::{Distribution, Element, Stream},
-    shard::{Drawer, drawable},
+    shard::{Drawer, drawable_as, fits_as},
     tree::{Survey, answers},
 };
 
@@ -110,7 +110,8 @@ impl<'a> Growth<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::Unmatched`] where there is no such table, [`ErrorKind::Shape`] where it has more rows already, tables of several
-    /// sizes are meant, or there is no memory for the new rows, [`ErrorKind::MissingFact`] where a table holds no value yet, and what
+    /// sizes are meant, or there is no memory for the new rows, [`ErrorKind::MissingFact`] where a table holds no value yet, [`ErrorKind::InvalidValue`] for a
+    /// spread that the precision of the table does not hold, and what
     /// planning by the scheme can meet. All errors come before the first value is changed, but for that of a device that fails
     /// meanwhile ([`ErrorKind::Device`]).
     pub fn grow<M: Module>(&self, model: M, seed: u64) -> Result<M, Error> {
@@ -307,15 +308,22 @@ impl ModuleVisitor for Check<'_> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let (Some(grown), Values::Drawn(plan)) = (self.grown.get(&self.segments), self.values) else { return };
-        let lines = plan.blocks(grown.spec.path());
-        let drawable = match param.base().dtype() {
-            DType::F64 => drawable::<f64>(lines),
-            DType::F16 => drawable::<f16>(lines),
-            DType::BF16 => drawable::<bf16>(lines),
-            _ => drawable::<f32>(lines),
+        let Some(grown) = self.grown.get(&self.segments) else { return };
+        let (param, spec) = (param.base(), &grown.spec);
+        let dtype = param.dtype();
+        let checked = match self.values {
+            Values::Drawn(plan) => drawable_as(dtype, plan.blocks(spec.path())),
+            Values::Like(_) if param.shape().num_elements() == 0 => Ok(()),
+            Values::Like(spread) => {
+                let largest = param.abs().max().into_scalar::<f64>();
+                // No column deviates by more than sqrt(2) times its largest value, and no normal lies beyond 7 sigmas.
+                let reach = largest * (1.0 + 7.0 * 2f64.sqrt() * spread.abs());
+                let reach = if largest.is_finite() { reach } else { 0.0 };
+                fits_as(dtype, &format!("with a spread of {} the largest new value", short(*spread)), reach)
+                    .map_err(|(found, _)| spec.error(ErrorKind::InvalidValue, found, "use a smaller spread"))
+            }
         };
-        if let Err(error) = drawable {
+        if let Err(error) = checked {
             self.error.get_or_insert(error);
         }
     }

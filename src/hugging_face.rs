@@ -190,7 +190,7 @@ impl HuggingFace {
             ("the width of the MLP", self.ff),
             ("the width of the heads", self.heads.saturating_mul(self.d_head)),
             ("the context", self.positions),
-            ("the number of layers", self.layers.saturating_mul(1 << 20)),
+            ("the number of layers", self.layers.saturating_mul(1 << 16)),
         ] {
             if size == 0 && name != "the context" {
                 return Err(Error::config(format!("{name} is 0"), "correct the configuration"));

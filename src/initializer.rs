@@ -41,6 +41,12 @@ pub trait Initializer: Send + Sync {
         Ok(())
     }
 
+    /// What is not wrong with the tree but should be known, in words; [`Plan::warnings`](crate::Plan::warnings) lists it.
+    fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+        let _ = tree;
+        Vec::new()
+    }
+
     /// This one, and `other` for what it does not answer.
     fn or<B: Initializer>(self, other: B) -> Or<Self, B>
     where
@@ -93,6 +99,10 @@ macro_rules! delegate {
             fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
                 (**self).check(tree)
             }
+
+            fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+                (**self).warnings(tree)
+            }
         }
     )*};
 }
@@ -116,6 +126,12 @@ impl<A: Initializer, B: Initializer> Initializer for Or<A, B> {
     fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
         self.first.check(tree)?;
         self.second.check(tree)
+    }
+
+    fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+        let mut warnings = self.first.warnings(tree);
+        warnings.extend(self.second.warnings(tree));
+        warnings
     }
 }
 
@@ -146,6 +162,10 @@ impl<I: Initializer> Initializer for With<I> {
         must_match(&self.select, tree)?;
         self.base.check(tree)
     }
+
+    fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+        self.base.warnings(tree)
+    }
 }
 
 /// See [`Initializer::only`].
@@ -166,6 +186,11 @@ impl<I: Initializer> Initializer for Only<I> {
     fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
         must_match(&self.select, tree)?;
         self.base.check(tree)
+    }
+
+    fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+        let own: Vec<ParamSpec> = tree.iter().filter(|param| self.select.matches(param)).cloned().collect();
+        self.base.warnings(&own)
     }
 }
 
@@ -188,6 +213,10 @@ impl<I: Initializer> Initializer for PaddingRow<I> {
     fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
         must_match(&Role::TokenEmbedding.into(), tree)?;
         self.base.check(tree)
+    }
+
+    fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+        self.base.warnings(tree)
     }
 }
 

@@ -9,7 +9,6 @@ use crate::{
     plan::Plan,
     rule::Law,
     sample::STREAM_VERSION,
-    shard::values,
 };
 
 /// A start, pinned: the plan, the seed, the version of the streams, and a hash of the values of each parameter.
@@ -22,7 +21,7 @@ use crate::{
 /// use burn_init::{Lock, ModuleInit as _, Xavier};
 ///
 /// let plan = LinearConfig::new(64, 64).init(&Device::flex()).plan(&Xavier::normal())?;
-/// let file = serde_json::to_string(&plan.lock(42)).unwrap();
+/// let file = serde_json::to_string(&plan.lock(42)?).unwrap();
 ///
 /// let lock: Lock = serde_json::from_str(&file).unwrap();
 /// lock.check(&plan)?;
@@ -40,8 +39,11 @@ pub struct Lock {
 
 impl Plan {
     /// Pins what `seed` draws by this plan. Draws every parameter once, one after the other, and keeps none.
-    pub fn lock(&self, seed: u64) -> Lock {
-        Lock { seed, stream_version: STREAM_VERSION, values: hashes(self, seed), plan: self.clone() }
+    ///
+    /// # Errors
+    /// See [`Shard::values`](crate::Shard::values): a parameter that there is no memory for, a fill that is not bound.
+    pub fn lock(&self, seed: u64) -> Result<Lock, Error> {
+        Ok(Lock { seed, stream_version: STREAM_VERSION, values: hashes(self, seed)?, plan: self.clone() })
     }
 }
 
@@ -59,7 +61,8 @@ impl Lock {
     /// Whether `plan` starts everything as it was pinned, to the bit.
     ///
     /// # Errors
-    /// [`ErrorKind::Audit`]: another version of the streams, another plan, or other values by the same plan.
+    /// [`ErrorKind::Audit`]: another version of the streams, another plan, or other values by the same plan; what
+    /// [`Plan::lock`] can meet.
     pub fn check(&self, plan: &Plan) -> Result<(), Error> {
         if self.stream_version != STREAM_VERSION {
             return Err(Error::new(
@@ -78,7 +81,7 @@ impl Lock {
             )
             .at(change.path.as_str()));
         }
-        let drawn = hashes(plan, self.seed);
+        let drawn = hashes(plan, self.seed)?;
         let other = |(path, hash): &(&String, &String)| {
             drawn.get(*path) != Some(*hash) || self.values.get(*path) != Some(*hash)
         };
@@ -94,13 +97,15 @@ impl Lock {
     }
 }
 
-fn hashes(plan: &Plan, seed: u64) -> BTreeMap<String, String> {
+fn hashes(plan: &Plan, seed: u64) -> Result<BTreeMap<String, String>, Error> {
     let mut paths: Vec<&str> = plan.iter().map(|entry| entry.spec().path()).collect();
     paths.dedup();
-    let drawn = paths.into_iter().map(|path| (path, plan.blocks(path)));
+    let drawn = paths.into_iter().filter(|path| plan.blocks(path).iter().any(|entry| *entry.law() != Law::Keep));
     drawn
-        .filter(|(_, entries)| entries.iter().any(|entry| *entry.law() != Law::Keep))
-        .map(|(path, entries)| (path.to_string(), format!("{:016x}", fnv_1a(&values::<f32>(entries, seed)))))
+        .map(|path| {
+            let values: Vec<f32> = plan.whole(path, seed)?.values()?;
+            Ok((path.to_string(), format!("{:016x}", fnv_1a(&values))))
+        })
         .collect()
 }
 

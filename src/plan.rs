@@ -89,6 +89,8 @@ impl Entry {
 pub struct Plan {
     entries: Vec<Entry>,
     warnings: Vec<String>,
+    /// Those of the warnings that are the scheme's, for the replay.
+    remarks: Vec<String>,
     index: HashMap<String, usize>,
 }
 
@@ -99,7 +101,7 @@ impl PartialEq for Plan {
 }
 
 impl Plan {
-    fn from_entries(entries: Vec<Entry>, warnings: Vec<String>) -> Self {
+    fn from_entries(entries: Vec<Entry>, warnings: Vec<String>, remarks: Vec<String>) -> Self {
         let mut index = HashMap::with_capacity(entries.len());
         for (i, entry) in entries.iter().enumerate() {
             index.entry(entry.spec.path.clone()).or_insert(i);
@@ -107,7 +109,7 @@ impl Plan {
                 index.entry(path.clone()).or_insert(i);
             }
         }
-        Self { entries, warnings, index }
+        Self { entries, warnings, remarks, index }
     }
 
     /// Asks the scheme about every site and checks all there is to check.
@@ -159,8 +161,9 @@ impl Plan {
         }
         match without_rule.as_slice() {
             [] => {
-                warnings.extend(needs(&entries));
-                Ok(Self::from_entries(entries, warnings))
+                let remarks = scheme.warnings(&tree);
+                warnings.extend(needs(&entries).into_iter().chain(remarks.iter().cloned()));
+                Ok(Self::from_entries(entries, warnings, remarks))
             }
             [first, rest @ ..] => Err(no_rule(first, rest)),
         }
@@ -358,6 +361,10 @@ impl Initializer for Plan {
         }
         Ok(())
     }
+
+    fn warnings(&self, _tree: &[ParamSpec]) -> Vec<String> {
+        self.remarks.clone()
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -368,6 +375,8 @@ struct PlanFile {
     entries: Vec<EntryFile>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    remarks: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -386,8 +395,13 @@ impl Serialize for Plan {
             rule: rule.clone(),
             tied: tied.clone(),
         });
-        PlanFile { stream_version: STREAM_VERSION, entries: entries.collect(), warnings: self.warnings.clone() }
-            .serialize(serializer)
+        PlanFile {
+            stream_version: STREAM_VERSION,
+            entries: entries.collect(),
+            warnings: self.warnings.clone(),
+            remarks: self.remarks.clone(),
+        }
+        .serialize(serializer)
     }
 }
 
@@ -409,7 +423,7 @@ impl<'de> Deserialize<'de> for Plan {
             Ok(Entry { spec: param, rule, law, tied })
         };
         let entries = file.entries.into_iter().map(entry).collect::<Result<_, Error>>();
-        Ok(Self::from_entries(entries.map_err(serde::de::Error::custom)?, file.warnings))
+        Ok(Self::from_entries(entries.map_err(serde::de::Error::custom)?, file.warnings, file.remarks))
     }
 }
 
@@ -450,6 +464,9 @@ impl Row {
         let mut row = Self::new(entry);
         if let Some(layer) = entry.spec.layer {
             row.cells[0] = row.cells[0].replacen(&format!(".{layer}."), ".*.", 1);
+            // Where a matrix is drawn for two parameters, its name holds the path, too.
+            let starred = |text: &str| text.replace(&format!(".{layer}."), ".*.");
+            (row.cells[3], row.because) = (starred(&row.cells[3]), starred(&row.because));
             row.cells[5] = entry.spec.writes.map_or(String::new(), |branch| format!("of {}", branch.of));
         }
         row

@@ -20,6 +20,7 @@ use crate::{
     plan::{Entry, Plan},
     role::{Dtype, Leaf, Progress, Select, Setup, Site, Sites, resolve, unknown_roles},
     rule::{Family, Fan, Init, Law, VarianceScaling},
+    shard::drawable_as,
 };
 
 /// Starts any burn module by any scheme.
@@ -198,6 +199,8 @@ pub(crate) struct Survey {
     pub(crate) sites: Sites,
     /// By the index of the leaf.
     attached: HashMap<usize, Attached>,
+    /// The precision that the values are to have, where it is not that of the storage.
+    dtype: Option<DType>,
 }
 
 #[derive(Clone, Copy)]
@@ -214,7 +217,8 @@ impl Survey {
         let mut surveyor = Surveyor::default();
         model.visit(&mut surveyor);
         let sites = resolve(&surveyor.leaves, setup)?;
-        Ok(Self { leaves: surveyor.leaves, storage: surveyor.storage, sites, attached: surveyor.attached })
+        let Surveyor { leaves, storage, attached, .. } = surveyor;
+        Ok(Self { leaves, storage, sites, attached, dtype: setup.dtype.map(burn_dtype) })
     }
 
     /// The path of a site in the module itself, without prefix and alias.
@@ -236,7 +240,15 @@ impl Survey {
         }
         let plan = Plan::make(&self.sites, &in_scope, scheme)?;
         self.multipliers(&plan)?;
+        for site in &self.sites.known {
+            drawable_as(self.dtype(site), plan.blocks(site.specs[0].path()))?;
+        }
         Ok(plan)
+    }
+
+    /// The precision of the values of a site.
+    fn dtype(&self, site: &Site) -> DType {
+        self.dtype.unwrap_or(self.storage[site.leaf].dtype)
     }
 
     /// The multipliers that the plan asks for and that are not there yet, by the path in the module.
@@ -294,16 +306,6 @@ impl Survey {
                 "choose another Setup::dtype, or another device",
             ));
         }
-        if setup.dtype == Some(Dtype::F16) {
-            const LARGEST: f64 = 65504.0;
-            if let Some(entry) = plan.iter().find(|entry| entry.law().reach() > LARGEST) {
-                return Err(entry.spec().error(
-                    ErrorKind::InvalidValue,
-                    format!("the values reach {:e}, beyond f16", entry.law().reach()),
-                    "choose another Setup::dtype or smaller values",
-                ));
-            }
-        }
         let mut tasks = Vec::new();
         let mut first = HashMap::new();
         let mut total = 0;
@@ -314,8 +316,7 @@ impl Survey {
                 continue;
             }
             let leaf = &self.leaves[site.leaf];
-            let Storage { dtype, col } = self.storage[site.leaf];
-            let dtype = setup.dtype.map_or(dtype, burn_dtype);
+            let (dtype, col) = (self.dtype(site), self.storage[site.leaf].col);
             let task = *first.entry(leaf.id).or_insert_with(|| {
                 total += elements(entries);
                 tasks.push(Task { entries, dtype, turned: site.transposed != col });

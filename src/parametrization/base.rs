@@ -1,6 +1,9 @@
 //! Which dimensions grow: a model beside a smaller one of the same family.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use burn::module::Module;
 use serde::{Deserialize, Serialize};
@@ -9,7 +12,7 @@ use crate::{
     error::{Error, ErrorKind},
     initializer::from_fn,
     param::{Block, Fans, ParamSpec, Stack},
-    plan::Plan,
+    plan::{Entry, Plan},
     role::{Role, Setup},
     rule::Init,
     schemes::width,
@@ -100,11 +103,28 @@ impl Growth {
             (false, true) => Ok(Growth::Input(fan_out)),
             (true, true) => Ok(Growth::Hidden { fan_in, fan_out }),
             (true, false) if reads_out => Ok(Growth::Output(fan_in)),
-            (true, false) => Err(param.error(
-                ErrorKind::Growth,
-                format!("its inputs grow from {} to {} and its {} outputs do not", from.fan_in, to.fan_in, to.fan_out),
-                format!("let both grow, or say that it is a head: .role(\"{}\", Role::OutputHead)", param.path()),
-            )),
+            (true, false) => {
+                let todo = match param.role() {
+                    Role::Key | Role::Value => {
+                        "let both grow: give the base model fewer or narrower key and value heads".to_string()
+                    }
+                    role if growing(role) == Some((true, true)) => {
+                        "let both grow: give the base model fewer outputs, too".to_string()
+                    }
+                    _ => format!(
+                        "let both grow, or say that it is a head: .role(\"{}\", Role::OutputHead)",
+                        param.path()
+                    ),
+                };
+                Err(param.error(
+                    ErrorKind::Growth,
+                    format!(
+                        "its inputs grow from {} to {} and its {} outputs do not",
+                        from.fan_in, to.fan_in, to.fan_out
+                    ),
+                    todo,
+                ))
+            }
         }
     }
 
@@ -360,18 +380,19 @@ impl BaseShapes {
     /// grow; the error names it.
     pub fn new(model: &Plan, base: &Plan) -> Result<Self, Error> {
         let index = |spec: &ParamSpec| spec.block().map_or(0, |block| block.index);
-        let mut by_layer: BTreeMap<(String, u64), Vec<&ParamSpec>> = BTreeMap::new();
-        for entry in base {
-            by_layer.entry((without_layer(entry.spec()), index(entry.spec()))).or_default().push(entry.spec());
+        let key = |spec: &ParamSpec| (without_layer(spec), index(spec));
+        let mut by_layer: BTreeMap<(String, u64), BTreeMap<Option<u64>, &ParamSpec>> = BTreeMap::new();
+        for spec in base.iter().map(Entry::spec) {
+            by_layer.entry(key(spec)).or_default().entry(spec.layer()).or_insert(spec);
         }
         let mut parameters: BTreeMap<String, Vec<Pair>> = BTreeMap::new();
         for entry in model {
             let spec = entry.spec();
-            let layers = by_layer.get(&(without_layer(spec), index(spec))).map_or(&[][..], Vec::as_slice);
-            let same = layers.iter().find(|other| other.layer() == spec.layer());
+            let layers = by_layer.get(&key(spec));
+            let same = layers.and_then(|layers| layers.get(&spec.layer()));
             // A shallower base model: its last layer stands for those that it lacks.
-            let deeper = layers.iter().filter(|other| other.layer().is_some()).max_by_key(|other| other.layer());
-            let Some(other) = same.or(deeper) else {
+            let last = || layers?.last_key_value().filter(|(layer, _)| layer.is_some()).map(|(_, spec)| spec);
+            let Some(other) = same.or_else(last) else {
                 return Err(spec.error(
                     ErrorKind::Growth,
                     "the base model has no such parameter",
@@ -382,9 +403,10 @@ impl BaseShapes {
             let pair = Pair { model: spec.clone(), base: (*other).clone() };
             parameters.entry(spec.path().to_string()).or_default().push(pair);
         }
-        let known: Vec<_> = model.iter().map(|entry| (without_layer(entry.spec()), index(entry.spec()))).collect();
-        if let Some((_, specs)) = by_layer.iter().find(|(key, _)| !known.contains(key)) {
-            return Err(specs[0].error(
+        let known: BTreeSet<_> = model.iter().map(|entry| key(entry.spec())).collect();
+        let lacking = by_layer.iter().filter(|(key, _)| !known.contains(key)).flat_map(|(_, layers)| layers.values());
+        if let Some(spec) = lacking.into_iter().next() {
+            return Err(spec.error(
                 ErrorKind::Growth,
                 "the base model has this parameter, and the model has not",
                 "build the base model from the same code, with smaller widths only",

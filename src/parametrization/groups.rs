@@ -28,6 +28,24 @@ pub struct TrainingGroup {
 }
 
 impl TrainingGroup {
+    fn check(&self) -> Result<(), Error> {
+        let multipliers =
+            [("learning rate", self.learning_rate), ("weight decay", self.weight_decay), ("epsilon", self.epsilon)];
+        match multipliers.into_iter().find(|(_, value)| !value.is_finite() || *value < 0.0) {
+            Some((name, value)) => Err(self.error(format!("the multiplier of its {name} is {value}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// A number that is not usable, at the first parameter of the group.
+    pub(super) fn error(&self, found: String) -> Error {
+        let error = Error::new(ErrorKind::InvalidValue, found, "use a finite number, 0 or more");
+        match self.paths.first() {
+            Some(path) => error.at(path.as_str()),
+            None => error,
+        }
+    }
+
     /// As burn selects parameters.
     pub fn param_group(&self) -> ParamGroup {
         ParamGroup::from_paths(self.paths.clone())
@@ -70,8 +88,10 @@ impl TrainingGroups {
     /// Whether each trained parameter of `model` is in exactly one group.
     ///
     /// # Errors
-    /// [`ErrorKind::Unmatched`] with the path of a parameter in no group or in two, or of a group's path that the model has not.
+    /// [`ErrorKind::Unmatched`] with the path of a parameter in no group or in two, or of a group's path that the model has not;
+    /// [`ErrorKind::InvalidValue`] for a multiplier that is negative or not finite.
     pub fn check<M: Module>(&self, model: &M) -> Result<(), Error> {
+        self.0.iter().try_for_each(TrainingGroup::check)?;
         let error = |path: &str, found: &str, todo: &str| Error::new(ErrorKind::Unmatched, found, todo).at(path);
         let mut groups: HashMap<&str, usize> = HashMap::new();
         for path in self.0.iter().flat_map(|group| &group.paths) {

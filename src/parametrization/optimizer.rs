@@ -14,6 +14,7 @@ use crate::{
     error::{Error, ErrorKind},
     plan::Plan,
     role::Setup,
+    rule::short,
 };
 
 /// An optimizer of burn whose learning rate is multiplied by a constant.
@@ -58,10 +59,19 @@ impl TrainingGroups {
         let clipping: Option<GradientClippingConfig> =
             serde_json::from_value(fields["grad_clipping"].clone()).map_err(unreadable)?;
         let scaled = |group: &TrainingGroup| {
-            let times = |field: &str, multiplier: f64| json!(fields[field].as_f64().unwrap_or(0.0) * multiplier);
+            // JSON has no word for NaN and infinity, which are null here.
+            let times = |name: &str, field: &str, multiplier: f64| {
+                let given = fields[field].as_f64().ok_or_else(|| {
+                    Error::config(format!("the {name} of the AdamWConfig is not a finite number"), "correct it")
+                })?;
+                match given * multiplier {
+                    product if product.abs() <= f64::from(f32::MAX) => Ok(json!(product)),
+                    _ => Err(group.error(format!("its {name} is {} times {}", short(given), short(multiplier)))),
+                }
+            };
             let mut fields = fields.clone();
-            fields["weight_decay"] = times("weight_decay", group.weight_decay);
-            fields["epsilon"] = times("epsilon", group.epsilon);
+            fields["weight_decay"] = times("weight decay", "weight_decay", group.weight_decay)?;
+            fields["epsilon"] = times("epsilon", "epsilon", group.epsilon)?;
             serde_json::from_value::<AdamWConfig>(fields).map(|config| config.build()).map_err(unreadable)
         };
         self.build(model, clipping.as_ref(), scaled)

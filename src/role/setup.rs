@@ -216,7 +216,7 @@ impl Setup {
         self
     }
 
-    /// Puts `prefix` and a dot before every path: a part that is started on its own then has the values that it has in the whole.
+    /// Puts `prefix`, a path such as `transformer.h.3`, and a dot before every path: a part that is started on its own then has the values that it has in the whole.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self

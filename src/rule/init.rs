@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Fill, Split, short};
+use super::{Fill, Split, fits, short};
 use crate::{
     error::{Error, ErrorKind},
     param::Fans,
@@ -233,6 +233,7 @@ impl Init {
         let bad =
             |found: String, todo: &str| Err(Error::new(ErrorKind::InvalidValue, format!("{self}: {found}"), todo));
         let usable = |value: f64| value.abs() <= f32::MAX as f64 / 16.0;
+        let tiny = |name: &str, value: f64| fits::<f32>(name, value).or_else(|(found, todo)| bad(found, todo));
         let std_of = |name: &str, value: f64| match value {
             _ if value.is_nan() => bad(format!("{name} is NaN"), "use 0 or more"),
             _ if value < 0.0 => bad(format!("{name} is negative"), "use 0 or more"),
@@ -240,7 +241,8 @@ impl Init {
             _ => Ok(()),
         };
         let value_of = |name: &str, value: f64| match usable(value) {
-            true => Ok(()),
+            true => tiny(name, value),
+            false if value.is_finite() => bad(format!("{name} is out of range"), "use a number that fits f32"),
             false => bad(format!("{name} is not a finite number"), "use a number that fits f32"),
         };
         let cut = |low: f64, high: f64| {
@@ -259,9 +261,9 @@ impl Init {
         match *self {
             Init::Zeros | Init::Ones | Init::Keep | Init::Fill(_) => Ok(()),
             Init::Constant { value } => value_of("value", value),
-            Init::Normal { mean, std } => value_of("mean", mean).and(std_of("std", std)),
+            Init::Normal { mean, std } => value_of("mean", mean).and(std_of("std", std)).and(tiny("std", std)),
             Init::TruncatedNormal { mean, std, low, high, .. } => {
-                value_of("mean", mean).and(std_of("std", std)).and(cut(low, high))
+                value_of("mean", mean).and(std_of("std", std)).and(tiny("std", std)).and(cut(low, high))
             }
             Init::Uniform { low, high } => {
                 value_of("low", low)?;
@@ -279,7 +281,9 @@ impl Init {
                 }
             }
             Init::Orthogonal { gain } => value_of("gain", gain),
-            Init::Split(Split { identity, noise, .. }) => value_of("identity", identity).and(std_of("noise", noise)),
+            Init::Split(Split { identity, noise, .. }) => {
+                value_of("identity", identity).and(std_of("noise", noise)).and(tiny("noise", noise))
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use crate::{
     error::{Error, ErrorKind},
     param::ParamSpec,
     role::Role,
-    sample::{Distribution, truncated_moments},
+    sample::{Distribution, Element, holds, truncated_moments},
 };
 
 /// An [`Init`] resolved against the fans of a parameter and multiplied by its factors: numbers only.
@@ -91,14 +91,9 @@ impl Law {
             Init::Split(split) => split.law(factor, param)?,
             Init::Keep => Law::Keep,
         };
+        law.check::<f32>()
+            .map_err(|(found, todo)| param.error(ErrorKind::InvalidValue, format!("with all factors {found}"), todo))?;
         // A range that factors have closed is a constant.
-        if law.reach() > f64::from(f32::MAX) {
-            return Err(param.error(
-                ErrorKind::InvalidValue,
-                format!("with all factors the values reach {:e}", law.reach()),
-                "use numbers that fit f32",
-            ));
-        }
         let law = match law {
             Law::Draw(Distribution::Uniform { low, high }) if low == high => Law::Constant(low),
             Law::Draw(Distribution::Normal { mean, std: 0.0 }) => Law::Constant(mean),
@@ -109,6 +104,21 @@ impl Law {
             distribution.check().map_err(|error| error.at(param.path()).shaped(param.shape()))?;
         }
         Ok(law)
+    }
+
+    /// Whether `E` has numbers for the values: none is beyond its largest, and what differs from 0 does not vanish below its
+    /// smallest.
+    pub(crate) fn check<E: Element>(&self) -> Result<(), Misfit> {
+        let (what, size) = match self {
+            Law::Constant(value) => ("the value", *value),
+            Law::Fill { factor, .. } => ("the factor", *factor),
+            law => ("the std", law.std()),
+        };
+        let reach = self.reach();
+        if reach > E::LARGEST {
+            fits::<E>("the largest value", reach)?;
+        }
+        fits::<E>(what, size)
     }
 
     /// The largest magnitude that a value can have; NaN where no formula tells it.
@@ -151,6 +161,22 @@ impl Law {
             Law::Keep | Law::Fill { .. } => f64::NAN,
         }
     }
+}
+
+/// What was found of a number that a precision does not have, and what to do.
+pub(crate) type Misfit = (String, &'static str);
+
+/// Whether `E` has numbers of this size; it is not asked about NaN.
+pub(crate) fn fits<E: Element>(what: &str, value: f64) -> Result<(), Misfit> {
+    let (name, found) = (E::NAME, short(value));
+    if value.abs() > E::LARGEST {
+        return Err((format!("{what} is {found}, and {name} ends at {}", short(E::LARGEST)), "use a smaller number"));
+    }
+    if holds::<E>(value) || value.is_nan() {
+        return Ok(());
+    }
+    let smallest = short(E::SMALLEST);
+    Err((format!("{what} is {found}, and {name} has nothing between 0 and {smallest}"), "use a larger number, or 0"))
 }
 
 /// The matrix that an orthogonal draw fills: `[d_in, d_out of the block]`, per expert where experts are stacked. A convolution `[out, in, k…]`

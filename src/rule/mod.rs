@@ -9,6 +9,7 @@ mod split;
 pub use fill::{Fill, FillContext};
 pub use init::{Family, Fan, Init, VarianceScaling};
 pub use law::Law;
+pub(crate) use law::{Misfit, fits};
 pub use split::{Side, Split};
 
 use std::fmt;
@@ -156,14 +157,17 @@ impl Rule {
     /// [`ErrorKind::InvalidValue`].
     pub fn check(&self) -> Result<(), Error> {
         self.init.check()?;
-        for (name, value) in self.factors.iter().map(|factor| (factor.because.as_str(), factor.value)).chain([
-            ("forward multiplier", self.forward),
-            ("learning rate multiplier", self.learning_rate),
-            ("weight decay multiplier", self.weight_decay),
-            ("epsilon multiplier", self.epsilon),
-        ]) {
+        let bad = |found: String, todo: &str| Err(Error::new(ErrorKind::InvalidValue, found, todo));
+        let factors = self.factors.iter().map(|factor| (factor.because.as_str(), factor.value));
+        for (name, value) in factors.chain([("forward multiplier", self.forward)]) {
             if !value.is_finite() {
-                return Err(Error::new(ErrorKind::InvalidValue, format!("{name} is {value}"), "use a finite number"));
+                return bad(format!("{name} is {value}"), "use a finite number");
+            }
+            fits::<f32>(name, value).or_else(|(found, todo)| bad(found, todo))?;
+        }
+        for (name, value) in self.training() {
+            if !value.is_finite() || value < 0.0 {
+                return bad(format!("{name} multiplier is {value}"), "use a finite number, 0 or more");
             }
         }
         Ok(())

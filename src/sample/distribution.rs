@@ -1,6 +1,6 @@
 //! What can be drawn.
 
-use super::truncated::drawn_in;
+use super::{element::holds, truncated::drawn_in};
 use crate::error::{Error, ErrorKind};
 
 /// A distribution with its parameters, which are finite unless a bound says otherwise.
@@ -70,7 +70,8 @@ impl Distribution {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidValue`]: a mean that is not finite, a standard deviation that is not finite or negative, `low >= high`, an interval of
-    /// a truncated normal that is narrower than its resolution (2^-21 of each bound) or more than 10 sigmas from the mean, values beyond `f32`.
+    /// a truncated normal that is narrower than its resolution (2^-21 of each bound) or more than 10 sigmas from the mean, values beyond `f32`,
+    /// a standard deviation or an interval that is less than the smallest `f32`.
     pub fn check(&self) -> Result<(), Error> {
         let bad = |found: String, todo: &str| Err(Error::new(ErrorKind::InvalidValue, found, todo));
         let (low, high) = match *self {
@@ -104,9 +105,18 @@ impl Distribution {
                 mean.abs() + std * low.abs().max(high.abs()).min(sigmas)
             }
         };
-        match reach <= f64::from(f32::MAX) {
+        let spread = match *self {
+            Distribution::Uniform { low, high } => high - low,
+            Distribution::Normal { std, .. } | Distribution::TruncatedNormal { std, .. } => std,
+        };
+        if reach.is_nan() || reach > f64::from(f32::MAX) {
+            return bad(format!("the values reach {reach:e}"), "use finite numbers that fit f32");
+        }
+        match holds::<f32>(spread.min(1.0)) {
             true => Ok(()),
-            false => bad(format!("the values reach {reach:e}"), "use finite numbers that fit f32"),
+            false => {
+                bad(format!("the spread is {spread:e}, and f32 has nothing between 0 and 1.4013e-45"), "use more, or 0")
+            }
         }
     }
 }

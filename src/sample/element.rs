@@ -8,30 +8,55 @@ mod sealed {
     use half::{bf16, f16, vec::HalfBitsVecExt};
 
     pub trait Sealed: Sized {
+        #[doc(hidden)]
+        const NAME: &'static str;
+        /// The largest number.
+        #[doc(hidden)]
+        const LARGEST: f64;
+        /// The smallest number above 0, a subnormal one.
+        #[doc(hidden)]
+        const SMALLEST: f64;
+
         /// Zeros that the system hands out as such: no pass over them is made here.
         #[doc(hidden)]
         fn zeros(len: usize) -> Vec<Self>;
     }
 
     impl Sealed for f32 {
+        const NAME: &'static str = "f32";
+        const LARGEST: f64 = f32::MAX as f64;
+        const SMALLEST: f64 = f32::from_bits(1) as f64;
+
         fn zeros(len: usize) -> Vec<Self> {
             vec![0.0; len]
         }
     }
 
     impl Sealed for f64 {
+        const NAME: &'static str = "f64";
+        const LARGEST: f64 = f64::MAX;
+        const SMALLEST: f64 = f64::from_bits(1);
+
         fn zeros(len: usize) -> Vec<Self> {
             vec![0.0; len]
         }
     }
 
     impl Sealed for f16 {
+        const NAME: &'static str = "f16";
+        const LARGEST: f64 = 65504.0;
+        const SMALLEST: f64 = 1.0 / (1 << 24) as f64;
+
         fn zeros(len: usize) -> Vec<Self> {
             vec![0u16; len].reinterpret_into()
         }
     }
 
     impl Sealed for bf16 {
+        const NAME: &'static str = "bf16";
+        const LARGEST: f64 = 255.0 / 128.0 * (1u128 << 127) as f64;
+        const SMALLEST: f64 = f32::from_bits(1 << 16) as f64;
+
         fn zeros(len: usize) -> Vec<Self> {
             vec![0u16; len].reinterpret_into()
         }
@@ -87,6 +112,11 @@ impl Element for f16 {
     }
 }
 
+/// Whether it is 0, or of a size that `E` has numbers of.
+pub(crate) fn holds<E: Element>(value: f64) -> bool {
+    value == 0.0 || (E::SMALLEST..=E::LARGEST).contains(&value.abs())
+}
+
 /// `shift + scale * unit`, rounded once.
 #[inline(always)]
 pub(super) fn affine<E: Element>(unit: &[f32; TILE], shift: f64, scale: f64, out: &mut [E; TILE]) {
@@ -98,6 +128,23 @@ pub(super) fn affine<E: Element>(unit: &[f32; TILE], shift: f64, scale: f64, out
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ends() {
+        fn check<E: Element>(to_f64: impl Fn(E) -> f64) {
+            for end in [E::LARGEST, E::SMALLEST] {
+                assert_eq!(to_f64(E::round(end)), end, "{}", E::NAME);
+                assert!(holds::<E>(end) && holds::<E>(-end));
+            }
+            assert!(!holds::<E>(E::LARGEST * 1.01) && !holds::<E>(E::SMALLEST / 2.0) || E::NAME == "f64");
+            assert!(holds::<E>(0.0) && !holds::<E>(f64::NAN) && !holds::<E>(f64::INFINITY));
+            assert_eq!(E::round(E::SMALLEST / 2.1), E::default());
+        }
+        check::<f16>(f64::from);
+        check::<bf16>(f64::from);
+        check::<f32>(f64::from);
+        check::<f64>(f64::from);
+    }
 
     /// Every finite `f32` whose low bits decide a rounding, against the conversions of `half`.
     #[test]

@@ -33,6 +33,7 @@ mod exact;
 
 pub use distribution::Distribution;
 pub use element::Element;
+pub(crate) use element::holds;
 pub(crate) use pieces::each;
 pub use special::truncated_moments;
 pub use stream::Stream;

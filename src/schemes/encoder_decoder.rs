@@ -91,4 +91,12 @@ impl Initializer for EncoderDecoder {
         self.encoder.check(tree)?;
         self.decoder.check(tree)
     }
+
+    fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+        let (encoder, decoder): (Vec<_>, Vec<_>) =
+            tree.iter().cloned().partition(|param| part(param) == Some(Part::Encoder));
+        let mut warnings = self.encoder.warnings(&encoder);
+        warnings.extend(self.decoder.warnings(&decoder));
+        warnings
+    }
 }

@@ -84,6 +84,25 @@ impl Initializer for TFixup {
         };
         Ok(Some(rule))
     }
+
+    fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+        norms("T-Fixup", tree)
+    }
+}
+
+/// Norms in a model that is meant to have none.
+fn norms(scheme: &str, tree: &[ParamSpec]) -> Vec<String> {
+    let mut gains = tree.iter().filter(|param| param.role().is_gain());
+    let Some(first) = gains.next() else { return Vec::new() };
+    let more = match gains.count() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    vec![format!(
+        "{}{more}: {scheme} starts a model without normalization, and this is a norm; take the norms out, or use a scheme for a \
+         model with them",
+        first.path()
+    )]
 }
 
 /// Scalars that stand in for a norm: scales 1, shifts 0.
@@ -133,5 +152,9 @@ impl Initializer for Fixup {
             _ => return scales(param),
         };
         Ok(Some(rule))
+    }
+
+    fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+        norms("Fixup", tree)
     }
 }

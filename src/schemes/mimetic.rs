@@ -170,6 +170,10 @@ impl Initializer for Mimetic {
         }
         self.base.check(tree)
     }
+
+    fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+        self.base.warnings(tree)
+    }
 }
 
 #[cfg(test)]

@@ -267,6 +267,10 @@ impl Initializer for Scheme {
     fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
         self.inner().check(tree)
     }
+
+    fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+        self.inner().warnings(tree)
+    }
 }
 
 /// The name, where the scheme is a named one as it stands; its JSON otherwise. Both parse.
@@ -292,10 +296,25 @@ impl FromStr for Scheme {
         Self::all().into_iter().find(|(name, ..)| *name == text).map(|(_, scheme, _)| scheme).ok_or_else(|| {
             // Names are in lower case with hyphens, and near ones in another case are still near.
             let spelt = text.to_lowercase().replace(['_', ' '], "-");
+            if Self::kinds().contains(&spelt.as_str()) && !Self::names().contains(&spelt.as_str()) {
+                return only_a_kind(text, &spelt);
+            }
             let todo = near(&spelt, Self::names().into_iter());
             Error::new(ErrorKind::Parse, format!("unknown scheme \"{text}\""), todo)
         })
     }
+}
+
+/// The error of the name of a kind, of which there are several schemes.
+fn only_a_kind(text: &str, kind: &str) -> Error {
+    let is_of = |scheme: &Scheme| serde_json::to_value(scheme).is_ok_and(|fields| fields["scheme"] == kind);
+    let names: Vec<_> =
+        Scheme::all().into_iter().filter(|(_, scheme, _)| is_of(scheme)).map(|(name, ..)| name).collect();
+    Error::new(
+        ErrorKind::Parse,
+        format!("\"{text}\" is a kind of scheme, and does not say which"),
+        format!("use {}, or give its fields: {{\"scheme\": \"{kind}\", …}}", names.join(" or ")),
+    )
 }
 
 impl<'de> Deserialize<'de> for Scheme {
@@ -322,9 +341,12 @@ impl<'de> Deserialize<'de> for Scheme {
     }
 }
 
+/// The fields of a scheme.
+type Map = serde_json::Map<String, serde_json::Value>;
+
 impl Scheme {
     /// The named scheme, with the given fields in place of its own.
-    fn from_fields(mut fields: serde_json::Map<String, serde_json::Value>) -> Result<Self, String> {
+    fn from_fields(mut fields: Map) -> Result<Self, String> {
         let name = match fields.remove("scheme") {
             Some(serde_json::Value::String(name)) => name.trim().to_string(),
             Some(other) => return Err(format!("the key `scheme` is {other}; give a name in quotes")),
@@ -337,10 +359,21 @@ impl Scheme {
                 serde_json::to_value(named).map_err(|error| error.to_string())?
             }
         };
-        let serde_json::Value::Object(mut table) = base else { return Err(format!("{name} has no fields")) };
-        table.append(&mut fields);
-        let tagged: Tagged =
-            serde_json::from_value(table.into()).map_err(|error| format!("in the scheme {name}: {error}"))?;
-        Ok(tagged.into())
+        let serde_json::Value::Object(table) = base else { return Err(format!("{name} has no fields")) };
+        let parse = |fields: Map| serde_json::from_value::<Tagged>(fields.into()).map_err(|error| error.to_string());
+        let with = |fields: Map| table.clone().into_iter().chain(fields).collect::<Map>();
+        parse(with(fields.clone())).map(Into::into).map_err(|error| {
+            // A field whose value is wrong makes the same error alone, and without it there is none.
+            let fails = |fields: Map| parse(with(fields)).is_err_and(|other| other == error);
+            let lacking = fails(Map::new());
+            let wrong = |(field, value): &(String, serde_json::Value)| {
+                let unknown = error.starts_with(&format!("unknown field `{field}`"));
+                !unknown && !lacking && fails(Map::from_iter([(field.clone(), value.clone())]))
+            };
+            match fields.into_iter().find(wrong) {
+                Some((field, _)) => format!("in the scheme {name}, field `{field}`: {error}"),
+                None => format!("in the scheme {name}: {error}"),
+            }
+        })
     }
 }

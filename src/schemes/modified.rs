@@ -146,4 +146,8 @@ impl Initializer for Modified {
         check_depth(&self.depth, tree)?;
         self.base.check(tree)
     }
+
+    fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+        self.base.warnings(tree)
+    }
 }

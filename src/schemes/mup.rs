@@ -224,6 +224,17 @@ impl Mup {
         }
     }
 
+    /// The width of the model and that of its base, where it is less.
+    fn narrower(&self, param: &ParamSpec) -> Option<(u64, u64)> {
+        let base = self.base.spec(param).ok()?;
+        let (width, small) = match (param.stack, base.stack, param.fans, base.fans) {
+            (Some(stack), Some(small), ..) => (stack.d_model, small.d_model),
+            (.., Some(fans), Some(small)) => (fans.fan_in, small.fan_in),
+            _ => return None,
+        };
+        (width < small).then_some((width, small))
+    }
+
     fn width(&self, rule: &mut Rule, param: &ParamSpec, growth: Growth) {
         let m = growth.multiple();
         if let Growth::Hidden { fan_in, .. } = growth
@@ -367,6 +378,22 @@ impl Initializer for Mup {
         }
         check_tied(self.tied, tree)?;
         self.start.check(tree)
+    }
+
+    fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+        let narrower = tree.iter().find_map(|param| self.narrower(param)).map(|(width, base)| {
+            let todo = match self.base {
+                Base::Size(_) => "state its width: Mup::new().with_base(BaseSize { width: 64, ..BaseSize::default() })",
+                Base::Shapes(_) => "base_shapes(&model, &base) takes the model first",
+            };
+            format!(
+                "the model is narrower than its base ({width} against {base}), so that multipliers go the other way; \
+                 if that is not meant, {todo}"
+            )
+        });
+        let mut warnings = self.start.warnings(tree);
+        warnings.extend(narrower);
+        warnings
     }
 }
 

@@ -10,9 +10,10 @@ use burn::tensor::{DType, Device, Element as BurnElement, Tensor, TensorData, bf
 
 use crate::{
     error::{Error, ErrorKind},
+    param::ParamSpec,
     plan::{Entry, Plan},
     role::{Dtype, near},
-    rule::Law,
+    rule::{Law, Misfit, fits},
     sample::Element,
     tree::{answers, burn_dtype},
 };
@@ -192,7 +193,7 @@ impl<'a> Shard<'a> {
     /// The values in row-major order of [`shape`](Self::shape): `f32`, `f64`, `f16` or `bf16`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidValue`] if the values reach beyond the precision, [`ErrorKind::Shape`] if there is not enough memory,
+    /// [`ErrorKind::InvalidValue`] if the values reach beyond the precision or vanish in it, [`ErrorKind::Shape`] if there is not enough memory,
     /// [`ErrorKind::Parse`] for a fill that was read by name and is not bound.
     pub fn values<E: Element>(&self) -> Result<Vec<E>, Error> {
         let mut out = Vec::new();
@@ -311,15 +312,37 @@ pub(crate) fn drawable<E: Element>(entries: &[Entry]) -> Result<(), Error> {
         if let Law::Fill { fill, .. } = law {
             fill.bound().map_err(|error| error.at(spec.path()).shaped(spec.shape()))?;
         }
-        if E::round(law.reach()) == E::round(f64::INFINITY) {
-            return Err(spec.error(
-                ErrorKind::InvalidValue,
-                format!("the values reach {:e}, beyond the chosen precision", law.reach()),
-                "choose another precision or smaller values",
-            ));
-        }
+        law.check::<E>().map_err(|misfit| other_precision(spec, misfit))?;
     }
     Ok(())
+}
+
+/// Whether a tensor of this dtype can hold the values, and be multiplied in the forward pass.
+pub(crate) fn drawable_as(dtype: DType, entries: &[Entry]) -> Result<(), Error> {
+    match dtype {
+        DType::F64 => drawable::<f64>(entries),
+        DType::F16 => drawable::<f16>(entries),
+        DType::BF16 => drawable::<bf16>(entries),
+        _ => drawable::<f32>(entries),
+    }?;
+    entries.iter().try_for_each(|entry| {
+        fits_as(dtype, "the forward multiplier", entry.rule().forward)
+            .map_err(|misfit| other_precision(entry.spec(), misfit))
+    })
+}
+
+/// Whether a tensor of this dtype has numbers of this size.
+pub(crate) fn fits_as(dtype: DType, what: &str, value: f64) -> Result<(), Misfit> {
+    match dtype {
+        DType::F64 => fits::<f64>(what, value),
+        DType::F16 => fits::<f16>(what, value),
+        DType::BF16 => fits::<bf16>(what, value),
+        _ => fits::<f32>(what, value),
+    }
+}
+
+fn other_precision(spec: &ParamSpec, (found, todo): Misfit) -> Error {
+    spec.error(ErrorKind::InvalidValue, found, format!("{todo}, or another precision"))
 }
 
 fn only(range: Range<u64>) -> Vec<Range<u64>> {

@@ -15,7 +15,7 @@ fn replica(seed: u64) -> u64 {
     let device = under_test();
     let config = transformer().with_seed(seed);
     let model = config.init(&device).unwrap();
-    let lock = serde_json::to_string(&model.plan(&config.scheme).unwrap().lock(seed)).unwrap();
+    let lock = serde_json::to_string(&model.plan(&config.scheme).unwrap().lock(seed).unwrap()).unwrap();
     let (zoo, model) = (digest(&bits(&zoo(None, seed, &device).unwrap())), digest(&bits(&model)));
     digest_of(&(zoo, model, lock))
 }

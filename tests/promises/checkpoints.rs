@@ -641,6 +641,21 @@ fn what_cannot_be_written() {
     assert!(Checkpoint::new(&large, 5).dtype(Dtype::BF16).files().is_ok());
 }
 
+/// Planning takes its time by the layer, so that thousands of them are no matter.
+#[test]
+fn deep_configurations() {
+    let of = |layers: u64| {
+        HuggingFace::from_json(&format!(
+            r#"{{"model_type": "llama", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": {layers},
+                "num_attention_heads": 2, "vocab_size": 10}}"#
+        ))
+    };
+    let plan = of(5000).unwrap().plan(&Gpt2::new()).unwrap();
+    assert_eq!(plan.len(), 5000 * 9 + 3);
+    assert_eq!(plan.get("model.layers.4999.mlp.down_proj.weight").unwrap().spec().writes().unwrap().index, 9999);
+    assert!(of(1 << 16).is_ok() && of((1 << 16) + 1).is_err());
+}
+
 /// What a config can say wrong.
 #[test]
 fn configs() {

@@ -1,12 +1,13 @@
 //! From the leaves of a module tree to [`ParamSpec`]s: roles, layouts, fans, stacks and branches.
 
 mod blocks;
+mod paths;
 mod stacks;
 mod unknown;
 
 pub(crate) use unknown::{Unknown, unknown_roles};
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{
     Layout, Pattern, Role, Setup,
@@ -67,6 +68,7 @@ struct Draft {
 }
 
 pub(crate) fn resolve(leaves: &[Leaf], setup: &Setup) -> Result<Sites, Error> {
+    paths::check(setup)?;
     let mut tree = Reader::new(leaves, setup);
     tree.tell_roles()?;
     tree.doubt_fused_gates();
@@ -84,6 +86,10 @@ struct Reader<'a> {
     drafts: Vec<Draft>,
     children: Children<'a>,
     by_segments: HashMap<&'a [String], &'a Leaf>,
+    /// For each sequence the positions of its linears, ascending.
+    linears: HashMap<&'a [String], Vec<u64>>,
+    /// Widths of tables.
+    tables: HashSet<u64>,
     stacks: BTreeMap<String, StackDraft>,
     warnings: Vec<String>,
 }
@@ -103,6 +109,8 @@ impl<'a> Reader<'a> {
             drafts: Vec::with_capacity(leaves.len()),
             children,
             by_segments: leaves.iter().map(|leaf| (leaf.segments.as_slice(), leaf)).collect(),
+            linears: linears(leaves),
+            tables: HashSet::new(),
             stacks: BTreeMap::new(),
             warnings: Vec::new(),
         }
@@ -170,20 +178,10 @@ impl<'a> Reader<'a> {
         if !is_list(&leaf.containers[at]) {
             return None;
         }
-        let mut linears: Vec<u64> = self
-            .leaves
-            .iter()
-            .filter(|other| {
-                other.segments.len() == leaf.segments.len()
-                    && other.segments[..at] == leaf.segments[..at]
-                    && other.segments[at + 1] == "weight"
-                    && other.shape.len() == 2
-            })
-            .filter_map(|other| other.segments[at].parse().ok())
-            .collect();
-        linears.sort_unstable();
+        let linears = self.linears.get(&leaf.segments[..at])?;
         let own: u64 = leaf.segments[at].parse().ok()?;
-        Some((linears.iter().position(|&i| i == own)?, linears.len()))
+        let position = linears.partition_point(|&i| i < own);
+        (linears.get(position) == Some(&own)).then_some((position, linears.len()))
     }
 
     /// A burn-nn `Linear` outside of every list of layers plays no part in a residual stream, whatever its name; it is the head if
@@ -447,6 +445,21 @@ fn give_biases_their_weights(sites: &mut Sites) {
             false => vec![of(&weights[0])],
         };
     }
+}
+
+/// For each module the indices of the children that hold a matrix called `weight`, ascending.
+fn linears(leaves: &[Leaf]) -> HashMap<&[String], Vec<u64>> {
+    let mut linears: HashMap<&[String], Vec<u64>> = HashMap::new();
+    for leaf in leaves.iter().filter(|leaf| leaf.shape.len() == 2) {
+        if let [module @ .., index, field] = leaf.segments.as_slice()
+            && field == "weight"
+            && let Ok(index) = index.parse()
+        {
+            linears.entry(module).or_default().push(index);
+        }
+    }
+    linears.values_mut().for_each(|indices| indices.sort_unstable());
+    linears
 }
 
 fn last_match<T: Copy>(lines: &[(Pattern, T)], path: &str) -> Option<T> {

@@ -13,34 +13,78 @@ use crate::{
 pub(super) struct StackDraft {
     /// For each visible layer its additions, in the order of the tree.
     pub(super) layers: BTreeMap<u64, Vec<String>>,
+    /// Ascending.
     pub(super) writers: Vec<usize>,
+    /// For each visible layer the additions up to it.
+    so_far: Vec<(u64, u64)>,
     pub(super) members: Vec<usize>,
     pub(super) place: Option<StackPlace>,
     pub(super) path: String,
 }
 
+impl StackDraft {
+    fn count(&mut self) {
+        let mut sum = 0;
+        self.so_far = (self.layers.iter())
+            .map(|(&layer, units)| {
+                sum += units.len() as u64;
+                (layer, sum)
+            })
+            .collect();
+    }
+
+    /// The additions of the visible layers before this one.
+    fn additions_before(&self, layer: u64) -> u64 {
+        let after = self.so_far.partition_point(|&(other, _)| other < layer);
+        after.checked_sub(1).map_or(0, |last| self.so_far[last].1)
+    }
+}
+
+/// The roles of what the elements of a list write into a stream.
+#[derive(Default)]
+struct Elements<'a> {
+    roles: HashMap<&'a str, Option<Role>>,
+    several: bool,
+    different: bool,
+    first: Option<Option<Role>>,
+}
+
+impl<'a> Elements<'a> {
+    fn add(&mut self, element: &'a str, role: Option<Role>) {
+        self.several |= self.roles.insert(element, role).is_some_and(|before| before != role);
+        self.different |= *self.first.get_or_insert(role) != role;
+    }
+
+    /// An element with attention and MLP is a layer of its own, and so are elements that are all alike.
+    fn are_layers(&self) -> bool {
+        self.several || (self.roles.len() > 1 && !self.different)
+    }
+}
+
 impl Reader<'_> {
     /// The list of layers around a writer, and its index in it. A list whose elements are single branches, as T5's `block.*.layer.*` has
     /// them, is the inside of a layer of the list around it.
-    pub(super) fn layers_around(&self, index: usize, writers: &[usize]) -> (usize, u64) {
+    fn layers_around(&self, index: usize, lists: &HashMap<&[String], Elements<'_>>) -> (usize, u64) {
         let leaf = &self.leaves[index];
         let Some((inner, layer)) = list_of(leaf, leaf.segments.len()) else { return (0, 0) };
         let Some(outer) = (0..inner).rev().find_map(|at| layer_at(leaf, at)) else { return (inner, layer) };
-        let mut branches: BTreeMap<&str, Option<Role>> = BTreeMap::new();
-        for &other in writers {
-            let segments = &self.leaves[other].segments;
-            if segments.len() > inner && segments[..inner] == leaf.segments[..inner] {
-                let role = self.drafts[other].role;
-                // An element with attention and MLP is a layer of its own.
-                if branches.insert(&segments[inner], role).is_some_and(|before| before != role) {
-                    return (inner, layer);
-                }
+        match lists.get(&leaf.segments[..inner]).is_some_and(Elements::are_layers) {
+            true => (inner, layer),
+            false => outer,
+        }
+    }
+
+    /// What the elements of each list write.
+    fn elements(&self, writers: &[usize]) -> HashMap<&[String], Elements<'_>> {
+        let mut lists: HashMap<&[String], Elements<'_>> = HashMap::new();
+        for &index in writers {
+            let leaf = &self.leaves[index];
+            for at in (0..leaf.segments.len()).filter(|&at| is_list(&leaf.containers[at])) {
+                let list = lists.entry(&leaf.segments[..at]).or_default();
+                list.add(&leaf.segments[at], self.drafts[index].role);
             }
         }
-        // So are elements that are all alike.
-        let alike =
-            branches.len() > 1 && branches.values().all(|role| *role == branches[leaf.segments[inner].as_str()]);
-        if alike { (inner, layer) } else { outer }
+        lists
     }
 
     /// The residual stacks: the list of layers around each projection that writes into a stream.
@@ -48,9 +92,10 @@ impl Reader<'_> {
         let writers: Vec<usize> = (0..self.leaves.len())
             .filter(|&i| self.drafts[i].role.is_some_and(Role::writes) && self.leaves[i].shape.len() >= 2)
             .collect();
-        for &index in &writers {
+        let lists = self.elements(&writers);
+        let around: Vec<(usize, u64)> = writers.iter().map(|&index| self.layers_around(index, &lists)).collect();
+        for (&index, (length, layer)) in writers.iter().zip(around) {
             let leaf = &self.leaves[index];
-            let (length, layer) = self.layers_around(index, &writers);
             let key = leaf.segments[..length].join(".");
             let unit = self.addition(index, length);
             let path = setup_path(self.setup, &leaf.segments[..length]);
@@ -80,9 +125,12 @@ impl Reader<'_> {
                 }
             }
         }
+        let tables = self.drafts.iter().zip(self.leaves).filter(|(draft, _)| draft.role.is_some_and(Role::is_table));
+        self.tables = tables.filter_map(|(_, leaf)| leaf.shape.last().copied()).collect();
         self.warn_of_split_streams();
         for stack in self.stacks.values_mut() {
             stack.place = last_match(&self.setup.stacks, &stack.path);
+            stack.count();
             if stack.place.is_none() && stack.layers.len() == 1 {
                 let at = if stack.path.is_empty() { "the root".to_string() } else { format!("\"{}\"", stack.path) };
                 self.warnings.push(format!(
@@ -189,11 +237,7 @@ impl Reader<'_> {
             first.into_iter().filter(|d| stack.writers.iter().all(|&index| sides(index).contains(d))).collect();
         let seen = |d: u64| {
             stack.members.iter().any(|&i| self.leaves[i].shape == [d] && self.drafts[i].role == Some(Role::NormGain))
-                || self
-                    .drafts
-                    .iter()
-                    .zip(self.leaves)
-                    .any(|(draft, leaf)| draft.role.is_some_and(Role::is_table) && leaf.shape.last() == Some(&d))
+                || self.tables.contains(&d)
         };
         shared.iter().copied().find(|&d| seen(d)).or(shared.first().copied()).unwrap_or(first[0])
     }
@@ -210,13 +254,13 @@ impl Reader<'_> {
         let first = stack.place.map_or(0, |place| place.first_layer);
         let per_layer = facts.branches.is_multiple_of(facts.layers).then(|| facts.branches / facts.layers);
         let before: Option<u64> = match (first, per_layer) {
-            (0, _) => Some(stack.layers.range(..visible).map(|(_, units)| units.len() as u64).sum()),
+            (0, _) => Some(stack.additions_before(visible)),
             (_, Some(per_layer)) => Some((first + visible) * per_layer),
             (_, None) => None,
         };
         let own = stack.layers.get(&visible).map_or(0, |units| units.len() as u64);
         spec.branches_so_far = before.map(|before| before + own);
-        if stack.writers.contains(&index) {
+        if stack.writers.binary_search(&index).is_ok() {
             let unit = self.addition(index, list);
             let position = stack.layers.get(&visible).and_then(|units| units.iter().position(|u| *u == unit));
             let index = before.unwrap_or(0) + position.unwrap_or(0) as u64;

@@ -2,9 +2,9 @@
 
 use burn::nn::LinearConfig;
 use burn_init::{
-    ErrorKind, Init, ModuleInit as _, Role, Setup, from_fn,
+    ErrorKind, Init, Initializer, ModuleInit as _, Plan, Role, Scheme, Setup, from_fn,
     parametrization::{BaseShapes, BaseSize, Growth},
-    schemes::Mup,
+    schemes::{Modified, Mup},
 };
 
 use super::nano::nano;
@@ -78,7 +78,12 @@ fn what_may_not_grow() {
     assert_eq!(
         text(llama(64, 16, 50).base_shapes(&llama(32, 16, 50))),
         "model.layers.0.self_attn.k_proj.weight [64, 16]: its inputs grow from 32 to 64 and its 16 outputs do not; \
-         let both grow, or say that it is a head: .role(\"model.layers.0.self_attn.k_proj.weight\", Role::OutputHead)"
+         let both grow: give the base model fewer or narrower key and value heads"
+    );
+    assert!(llama(64, 16, 50).base_shapes(&llama(32, 8, 50)).is_ok(), "the advice settles it");
+    let mlp = |d, ff| Llama::new(2, d, d, ff, 50, &device);
+    assert!(
+        text(mlp(64, 64).base_shapes(&mlp(32, 64))).ends_with("let both grow: give the base model fewer outputs, too")
     );
     // A plain network's last layer has to be called what it is.
     let regression = |d| LinearConfig::new(d, 1).with_bias(false).init(&device);
@@ -102,6 +107,36 @@ fn what_may_not_grow() {
         text(other),
         "transformer.wte.weight [24, 64]: the base shapes were made for the shape [24, 32]; \
          make the base shapes anew for this model"
+    );
+}
+
+/// A model that is narrower than its base is allowed, and said.
+#[test]
+fn narrower_than_the_base() {
+    let device = device();
+    let (wide, narrow) = (nano(2, 32, &device), nano(2, 8, &device));
+    let setup = Setup::new().heads("**", 4);
+    let warnings = |scheme: &dyn Initializer, model: &NanoGpt| setup.plan(model, scheme).unwrap().warnings().to_vec();
+    let mup = |model: &NanoGpt, base: &NanoGpt| Mup::from(setup.base_shapes(model, base).unwrap()).with_tied(true);
+    let text = "the model is narrower than its base (8 against 32), so that multipliers go the other way; if that is not \
+                meant, base_shapes(&model, &base) takes the model first";
+    let swapped = mup(&narrow, &wide);
+    assert_eq!(warnings(&swapped, &narrow), [text]);
+    assert!(warnings(&mup(&wide, &narrow), &wide).is_empty());
+    assert!(warnings(&mup(&wide, &wide), &wide).is_empty());
+    // Whatever stands around it, and in a file.
+    let around = Scheme::from(Modified::of(swapped.clone())).with("transformer.wpe.weight", Init::Zeros).padding_row(0);
+    assert_eq!(warnings(&around, &narrow), [text]);
+    let plan = setup.plan(&narrow, &swapped).unwrap();
+    let file: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+    assert_eq!(setup.plan(&narrow, &file).unwrap(), plan);
+    let size = Mup::new().with_base(BaseSize { width: 64, head_width: 8, layers: 2 }).with_tied(true);
+    assert_eq!(
+        warnings(&size, &wide),
+        [
+            "the model is narrower than its base (32 against 64), so that multipliers go the other way; if that is not meant, \
+          state its width: Mup::new().with_base(BaseSize { width: 64, ..BaseSize::default() })"
+        ]
     );
 }
 

@@ -185,6 +185,38 @@ fn other_optimizers_and_schedulers() {
 }
 
 #[test]
+fn numbers_of_a_group() {
+    type Change<'a> = &'a dyn Fn(&mut TrainingGroup);
+    let (model, plan) = model(&Mup::from(shapes()).with_tied(true));
+    let groups = setup().groups(&model, &plan).unwrap();
+    let changed = |change: Change<'_>| {
+        let mut all: Vec<TrainingGroup> = groups.iter().cloned().collect();
+        change(&mut all[0]);
+        TrainingGroups::new(all)
+    };
+    let path = &groups.iter().next().unwrap().paths[0];
+    let wrong: [(Change<'_>, &str); 4] = [
+        (&|group| group.learning_rate = f64::NAN, "learning rate is NaN"),
+        (&|group| group.learning_rate = -1.0, "learning rate is -1"),
+        (&|group| group.weight_decay = f64::INFINITY, "weight decay is inf"),
+        (&|group| group.epsilon = f64::NAN, "epsilon is NaN"),
+    ];
+    for (change, found) in wrong {
+        let error = changed(change).adamw(&model, &AdamWConfig::new()).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::InvalidValue);
+        assert_eq!(error.to_string(), format!("{path}: the multiplier of its {found}; use a finite number, 0 or more"));
+        assert!(changed(change).lr_scheduler(&model, |rate| rate).is_err());
+    }
+    let huge = changed(&|group| group.epsilon = 1e300).adamw(&model, &AdamWConfig::new()).err().unwrap();
+    assert!(huge.to_string().contains("its epsilon is 0.00001 times 1.0000e300"), "{huge}");
+    let config = AdamWConfig::new().with_epsilon(f32::NAN);
+    assert_eq!(
+        groups.adamw(&model, &config).err().unwrap().to_string(),
+        "the epsilon of the AdamWConfig is not a finite number; correct it"
+    );
+}
+
+#[test]
 fn every_parameter_is_in_one_group() {
     let (model, plan) = model(&Mup::from(shapes()).with_tied(true));
     let groups = setup().groups(&model, &plan).unwrap();

@@ -5,7 +5,7 @@ use burn::{
     nn::{Linear, LinearConfig},
     tensor::Tensor,
 };
-use burn_init::{ModuleInit as _, Plan, Role, Role::*, Scheme, Setup};
+use burn_init::{Blueprint, Initializer as _, ModuleInit as _, Plan, Role, Role::*, Scheme, Setup, schemes::Fixup};
 
 use crate::{
     support::{device, setup_for},
@@ -334,6 +334,20 @@ fn needs_are_warnings() {
         ]
     );
     assert!(warnings("megatron").is_empty());
+    // Schemes for models without norms, on one that has them.
+    for (name, called) in [("t-fixup", "T-Fixup"), ("fixup", "Fixup")] {
+        assert_eq!(
+            warnings(name),
+            [format!(
+                "model.layers.0.input_layernorm.gamma and 4 more: {called} starts a model without normalization, and this is a \
+                 norm; take the norms out, or use a scheme for a model with them"
+            )]
+        );
+    }
+    let without = Blueprint::new().linear("h.0.attn.c_proj.weight", [4, 4]).linear("h.1.attn.c_proj.weight", [4, 4]);
+    assert!(without.plan(&Fixup::new()).unwrap().warnings().is_empty());
+    let part = Fixup::new().only("model.layers.0.**").or(Scheme::gpt2());
+    assert!(setup.plan(&model, &part).unwrap().warnings().is_empty(), "the norms are not its own");
     let error = model.plan(&"t5".parse::<Scheme>().unwrap()).unwrap_err();
     assert!(error.to_string().contains("state it: .heads(\"**\", 12)"), "{error}");
 }

@@ -107,7 +107,11 @@ fn sides_are_addressable() {
     assert!(query.std().is_nan());
     let replayed: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
     assert_eq!(values(&setup.initialize(llama(D), &replayed, 3).unwrap()), whole);
-    plan.lock(3).check(&plan).unwrap();
+    // Folded, the layers are one.
+    let folded = format!("{plan:#}");
+    assert_eq!(folded.matches("left of model.layers.*.self_attn.query_key: 0.7 I + 0.7 Z").count(), 1, "{folded}");
+    assert!(!folded.contains("layers.0.") && !folded.contains("layers.1."), "{folded}");
+    plan.lock(3).unwrap().check(&plan).unwrap();
     // The rest is the base's.
     let base = setup.plan(&llama(D), &Scheme::gpt2()).unwrap();
     assert_eq!(plan.get("model.layers.0.mlp.down_proj.weight"), base.get("model.layers.0.mlp.down_proj.weight"));

@@ -1,6 +1,6 @@
 //! What two plans differ in, and what a lock tells.
 
-use burn_init::{Depth, ErrorKind, Gpt2, Init, Initializer, Lock, ModuleInit as _, Role, Scheme};
+use burn_init::{Blueprint, Depth, ErrorKind, Gpt2, Init, Initializer, Lock, ModuleInit as _, Role, Scheme, Xavier};
 
 use crate::{support::device, trees::NanoGpt};
 
@@ -47,12 +47,14 @@ fn diffs_say_what_changes() {
 #[test]
 fn locks_hold() {
     let plan = nano(2).plan(&Gpt2::new()).unwrap();
-    let lock = plan.lock(42);
+    let lock = plan.lock(42).unwrap();
     assert_eq!((lock.seed(), lock.plan()), (42, &plan));
     let file = serde_json::to_string(&lock).unwrap();
     let lock: Lock = serde_json::from_str(&file).unwrap();
     lock.check(&plan).unwrap();
-    assert_ne!(plan.lock(43), lock);
+    assert_ne!(plan.lock(43).unwrap(), lock);
+    let absurd = Blueprint::new().linear("weight", [u64::MAX / 2, 8]).plan(&Xavier::normal()).unwrap();
+    assert_eq!(absurd.lock(42).unwrap_err().kind(), ErrorKind::Shape);
 
     let fails = |lock: &Lock, plan| {
         let error = lock.check(plan).unwrap_err();
