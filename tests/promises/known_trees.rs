@@ -9,11 +9,11 @@ use burn::{
         transformer::{PositionWiseFeedForwardConfig, TransformerDecoderConfig, TransformerEncoderConfig},
     },
 };
-use burn_init::{Depth, Gpt2, ModuleInit as _, Plan, Role, Setup};
+use burn_init::{Depth, Gpt2, Layout, ModuleInit as _, Plan, Role, Setup, TorchDefault};
 
 use crate::{
     support::{assert_std, device, values},
-    trees::{Either, Llama, Moe, NanoBlock, NanoGpt, StackedMoe, Vit, Wrapped, WriteUp},
+    trees::{Either, Llama, Moe, NanoBlock, NanoGpt, StackedMoe, Vit, Wrapped, WriteUp, raw},
 };
 
 fn sigmas(plan: &Plan, role: Role) -> Vec<f64> {
@@ -129,6 +129,27 @@ fn wrappers_options_enums_and_tuples() {
     assert_all(&plan, Role::MlpDown, 2, 0.01);
     let pair = (NanoBlock::new(32, &device), NanoBlock::new(32, &device));
     assert_all(&pair.plan(&Gpt2::new()).unwrap(), Role::MlpDown, 2, 0.01);
+}
+
+/// A raw packed weight without the word, as some code bases have it.
+#[derive(Module, Debug)]
+struct BareAttention {
+    qkv: burn::module::Param<burn::tensor::Tensor<2>>,
+    qkv_bias: burn::module::Param<burn::tensor::Tensor<1>>,
+}
+
+/// The bias of a raw `qkv` has its blocks and its fans, so that PyTorch's biases are within `1/sqrt(fan_in)`.
+#[test]
+fn a_bias_beside_a_bare_weight() {
+    let model = BareAttention { qkv: raw([32, 96], &device()), qkv_bias: raw([96], &device()) };
+    let setup = Setup::new().packed("qkv", [Role::Query, Role::Key, Role::Value]).layout("qkv", Layout::InOut);
+    let plan = setup.plan(&model, &TorchDefault::new()).unwrap();
+    let biases = plan.blocks("qkv_bias");
+    assert_eq!(biases.len(), 3);
+    for (entry, role) in biases.iter().zip([Role::Query, Role::Key, Role::Value]) {
+        assert_eq!(entry.spec().weight_role(), Some(role));
+        assert!((entry.std() - (1.0 / 96f64).sqrt()).abs() < 1e-12, "{}", entry.std());
+    }
 }
 
 #[test]

@@ -420,7 +420,7 @@ impl<'a> Reader<'a> {
 }
 
 /// A bias has the fans of its weight, and the blocks of a packed one: that of `X.bias` is `X.weight`, that of `in_proj_bias` is
-/// `in_proj_weight`.
+/// `in_proj_weight`, that of `qkv_bias` is `qkv_weight` or `qkv` itself.
 fn give_biases_their_weights(sites: &mut Sites) {
     let parent_and_name = |path: &str| {
         path.rsplit_once('.')
@@ -430,14 +430,15 @@ fn give_biases_their_weights(sites: &mut Sites) {
         .known
         .iter()
         .filter(|site| site.specs[0].role != Role::Bias)
-        .filter(|site| parent_and_name(&site.specs[0].path).1.contains("weight"))
         .map(|site| (site.specs[0].path.clone(), site.specs.clone()))
         .collect();
     for site in sites.known.iter_mut().filter(|site| site.specs[0].role == Role::Bias) {
         let bias = site.specs[0].clone();
         let (parent, name) = parent_and_name(&bias.path);
         let named_alike = weights.get(&format!("{parent}{}", name.replacen("bias", "weight", 1)));
-        let Some(weights) = named_alike.or_else(|| weights.get(&format!("{parent}weight"))) else { continue };
+        let bare = || weights.get(&format!("{parent}{}", name.strip_suffix("_bias")?));
+        let beside = || weights.get(&format!("{parent}weight"));
+        let Some(weights) = named_alike.or_else(bare).or_else(beside) else { continue };
         let of = |weight: &ParamSpec| ParamSpec { weight_role: Some(weight.role), fans: weight.fans, ..bias.clone() };
         let width = weights[0].shape.last();
         site.specs = match weights.len() > 1 && bias.shape.len() == 1 && bias.shape.last() == width {
