@@ -39,9 +39,9 @@ struct Args {
     against: Vec<Named>,
     #[arg(long, value_enum, default_value_t = Model::Gpt2)]
     model: Model,
-    /// Norms after the additions, as DeepNorm needs them, in place of before the branches
-    #[arg(long)]
-    post_norm: bool,
+    /// Where the norms stand: pre, post (DeepNorm needs it), res-post or sandwich
+    #[arg(long, default_value_t)]
+    norms: NormPlacement,
     /// Blocks N; the stream has 2N additions
     #[arg(long, default_value_t = 12)]
     layers: usize,
@@ -130,7 +130,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 impl Args {
     fn config(&self) -> TransformerConfig {
         let config = TransformerConfig::new(self.vocab, self.length, self.width, self.layers, self.heads)
-            .with_norm_placement(if self.post_norm { NormPlacement::Post } else { NormPlacement::Pre })
+            .with_norm_placement(self.norms)
             .with_tied(!self.untied);
         match self.model {
             Model::Gpt2 => config,

@@ -15,10 +15,10 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use plotters::prelude::*;
 
-use burn_init::Plan;
-use burn_init::reference::{NormPlacement, Transformer, TransformerConfig};
+use burn_init::reference::{Transformer, TransformerConfig};
 use burn_init::schemes::Scheme;
 use burn_init::step_zero::{Batch, StepZero, step_zero};
+use burn_init::{NormPlacement, Plan};
 
 #[path = "common/device.rs"]
 mod device;
@@ -41,9 +41,9 @@ struct Knobs {
     /// Attention heads
     #[arg(long, default_value_t = 4)]
     heads: usize,
-    /// Norms after the additions, as DeepNorm needs them, in place of before the branches
-    #[arg(long)]
-    post_norm: bool,
+    /// Where the norms stand: pre, post (DeepNorm needs it), res-post or sandwich
+    #[arg(long, default_value_t)]
+    norms: NormPlacement,
     /// Characters that the model sees
     #[arg(long, default_value_t = 64)]
     context: usize,
@@ -91,7 +91,7 @@ fn run(knobs: &Knobs) -> Result<(), Box<dyn Error>> {
         return Err("that is not tiny; use a smaller --batch, --context or --heads, or at most 1000 --layers".into());
     }
     let config = TransformerConfig::new(text.alphabet.len(), knobs.context, knobs.d_model, knobs.layers, knobs.heads)
-        .with_norm_placement(if knobs.post_norm { NormPlacement::Post } else { NormPlacement::Pre })
+        .with_norm_placement(knobs.norms)
         .with_seed(knobs.seed);
     let parameters = plan(&config, &device)?.num_params();
     if parameters > 1 << 30 {

@@ -108,7 +108,7 @@ pub use initializer::{Answer, FromFn, Initializer, Only, Or, PaddingRow, With, f
 pub use lock::Lock;
 pub use param::{Block, Branch, Fans, ParamSpec, Stack};
 pub use plan::{Entry, Plan};
-pub use role::{Dtype, Layout, PackedBlock, Progress, Role, Select, Setup, StackPlace};
+pub use role::{Dtype, Layout, NormPlacement, PackedBlock, Progress, Role, Select, Setup, StackPlace};
 pub use rule::{Factor, FactorKind, Family, Fan, Fill, FillContext, Init, Law, Rule, Side, Split, VarianceScaling};
 pub use schemes::{BurnDefault, Gpt2, Gpt2Normal, Kaiming, LeCun, NeutralNorm, Scheme, TorchDefault, Xavier};
 pub use shard::Shard;
@@ -118,7 +118,7 @@ pub use tree::ModuleInit;
 pub mod prelude {
     pub use crate::{
         Depth, Dtype, Gpt2, Gpt2Normal, Init, Initializer, Kaiming, Layout, LeCun, ModuleInit as _, NeutralNorm,
-        ParamSpec, Plan, Role, Scheme, Setup, StackPlace, TorchDefault, Xavier, from_fn,
+        NormPlacement, ParamSpec, Plan, Role, Scheme, Setup, StackPlace, TorchDefault, Xavier, from_fn,
     };
 }
 

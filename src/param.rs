@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     error::{Error, ErrorKind},
-    role::Role,
+    role::{NormPlacement, Role},
 };
 
 /// How many inputs each output sums over, and how many outputs each input feeds.
@@ -92,8 +92,8 @@ pub struct ParamSpec {
     pub(crate) stored_transposed: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) final_norm: bool,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) post_norm: bool,
+    #[serde(default, skip_serializing_if = "NormPlacement::is_pre")]
+    pub(crate) norm_placement: NormPlacement,
     #[serde(skip)]
     pub(crate) id: Identity,
 }
@@ -160,10 +160,10 @@ impl ParamSpec {
         self.final_norm
     }
 
-    /// Whether the norms of its layer stand after the additions, `x' = LN(x + F(x))`, as
-    /// [`Setup::post_norm`](crate::Setup::post_norm) states; `false` outside of layers.
-    pub fn is_post_norm(&self) -> bool {
-        self.post_norm
+    /// Where the norms of its layer stand, as [`Setup::norms`](crate::Setup::norms) states or names tell; Pre-Norm otherwise, and outside of
+    /// layers.
+    pub fn norm_placement(&self) -> NormPlacement {
+        self.norm_placement
     }
 
     /// The block that this is, for a packed parameter.

@@ -12,7 +12,7 @@ use crate::{
     initializer::Initializer,
     param::ParamSpec,
     role::{Role, Site, Sites},
-    rule::{Fill, Init, Law, Rule, short},
+    rule::{FactorKind, Fill, Init, Law, Rule, short},
     sample::STREAM_VERSION,
 };
 
@@ -162,6 +162,7 @@ impl Plan {
         match without_rule.as_slice() {
             [] => {
                 let remarks = scheme.warnings(&tree);
+                warnings.extend(unheard(&entries));
                 warnings.extend(needs(&entries).into_iter().chain(remarks.iter().cloned()));
                 Ok(Self::from_entries(entries, warnings, remarks))
             }
@@ -281,6 +282,25 @@ fn owners(sites: &[Site]) -> Result<(Vec<Owner<'_>>, Vec<String>), Error> {
         owners.push((site, tied));
     }
     Ok((owners, warnings))
+}
+
+/// Depth factors that a norm on the branch takes out again.
+fn unheard(entries: &[Entry]) -> Option<String> {
+    let unheard = |entry: &&Entry| {
+        let depth = entry.rule.factors.iter().any(|factor| factor.kind == FactorKind::Depth);
+        depth && entry.spec.role.writes() && entry.spec.norm_placement.is_on_branch()
+    };
+    let mut found = entries.iter().filter(unheard);
+    let first = found.next()?;
+    let more = match found.count() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!(
+        "{}{more}: scaled for depth, and the norm on the branch takes the scale out: each branch adds the same to the stream, whatever \
+         these start at; scale that norm's gain, or take a scheme without a depth factor",
+        first.spec.path
+    ))
 }
 
 /// What the scheme needs the forward pass to do, once for all parameters that need the same.

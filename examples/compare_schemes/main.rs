@@ -15,7 +15,7 @@ mod training;
 
 use std::{error::Error, path::PathBuf};
 
-use burn_init::Scheme;
+use burn_init::{NormPlacement, Scheme};
 use clap::Parser;
 
 use training::{Outcome, Run, Text};
@@ -34,9 +34,9 @@ struct Knobs {
     /// Width of the residual stream
     #[arg(long, default_value_t = 64)]
     d_model: usize,
-    /// Norms after the additions, as DeepNorm needs them, in place of before the branches
-    #[arg(long)]
-    post_norm: bool,
+    /// Where the norms stand: pre, post (DeepNorm needs it), res-post or sandwich
+    #[arg(long, default_value_t)]
+    norms: NormPlacement,
     /// Tokens of a sequence
     #[arg(long, default_value_t = 32)]
     context: usize,
@@ -77,8 +77,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     if knobs.study {
         return study::study(&knobs, &schemes, &text);
     }
-    let Knobs { steps, layers, d_model, post_norm, context, lr, seed, .. } = knobs;
-    let run = Run { layers, d_model, post_norm, context, steps, lr, seed };
+    let Knobs { steps, layers, d_model, norms, context, lr, seed, .. } = knobs;
+    let run = Run { layers, d_model, norms, context, steps, lr, seed };
     println!("{layers} layers, d = {d_model}, {steps} steps, ln V = {:.3}\n", (text.letters as f64).ln());
     println!("{:<24}{:>10}{:>10}{:>10}{:>10}{:>10}", "", "step 0", "growth", "gradients", "trained", "held out");
     let mut curves = Vec::new();

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use burn_init::Scheme;
+use burn_init::{NormPlacement, Scheme};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ struct Record {
     layers: usize,
     d_model: usize,
     #[serde(default)]
-    post_norm: bool,
+    norms: NormPlacement,
     context: usize,
     steps: usize,
     lr: f64,
@@ -44,18 +44,18 @@ impl Record {
     fn is_of(&self, scheme: &str, run: &Run) -> bool {
         self.scheme == scheme
             && (self.layers, self.d_model, self.context) == (run.layers, run.d_model, run.context)
-            && self.post_norm == run.post_norm
+            && self.norms == run.norms
             && (self.steps, self.lr, self.seed) == (run.steps, run.lr, run.seed)
     }
 }
 
 pub fn study(knobs: &Knobs, schemes: &[Scheme], text: &Text) -> Result<(), Box<dyn Error>> {
-    let Knobs { steps, d_model, post_norm, context, .. } = *knobs;
+    let Knobs { steps, d_model, norms, context, .. } = *knobs;
     let seeds = 0..knobs.seeds;
     let runs: Vec<(usize, Run)> = seeds
         .clone()
         .flat_map(|seed| DEPTHS.map(|layers| (seed, layers)))
-        .flat_map(|(seed, layers)| RATES.map(|lr| Run { layers, d_model, post_norm, context, steps, lr, seed }))
+        .flat_map(|(seed, layers)| RATES.map(|lr| Run { layers, d_model, norms, context, steps, lr, seed }))
         .flat_map(|run| (0..schemes.len()).map(move |scheme| (scheme, run)))
         .collect();
 
@@ -83,10 +83,10 @@ pub fn study(knobs: &Knobs, schemes: &[Scheme], text: &Text) -> Result<(), Box<d
             run.train(&schemes[*scheme], text).map_err(|error| error.to_string())
         },
         |index, outcome| {
-            let (scheme, Run { layers, d_model, post_norm, context, steps, lr, seed }) = *missing[index];
+            let (scheme, Run { layers, d_model, norms, context, steps, lr, seed }) = *missing[index];
             let held_out = Some(outcome.held_out).filter(|loss| loss.is_finite());
             let scheme = knobs.schemes[scheme].clone();
-            let record = Record { scheme, layers, d_model, post_norm, context, steps, lr, seed, held_out };
+            let record = Record { scheme, layers, d_model, norms, context, steps, lr, seed, held_out };
             writeln!(file, "{}", serde_json::to_string(&record)?)?;
             records.push(record);
             bar.inc(1);
@@ -96,7 +96,7 @@ pub fn study(knobs: &Knobs, schemes: &[Scheme], text: &Text) -> Result<(), Box<d
     bar.finish_and_clear();
 
     let of = |layers: usize, lr: f64, scheme: usize| {
-        let runs = seeds.clone().map(|seed| Run { layers, d_model, post_norm, context, steps, lr, seed });
+        let runs = seeds.clone().map(|seed| Run { layers, d_model, norms, context, steps, lr, seed });
         let losses = runs.filter_map(|run| done(&records, scheme, &run).map(|i| records[i].held_out));
         mean(&losses.map(|loss| loss.unwrap_or(f64::INFINITY)).collect::<Vec<_>>())
     };

@@ -23,8 +23,8 @@ const ROWS: usize = 8;
 pub struct Run {
     pub layers: usize,
     pub d_model: usize,
-    /// Norms after the additions.
-    pub post_norm: bool,
+    /// Where the norms stand.
+    pub norms: NormPlacement,
     pub context: usize,
     pub steps: usize,
     /// Highest learning rate: a warmup over a tenth of the steps, then a straight line to a tenth of it.
@@ -54,8 +54,7 @@ impl Run {
         let training = device.clone().autodiff();
         // An untied head, so that each scheme starts its own.
         let config = TransformerConfig::new(text.letters, self.context, self.d_model, self.layers, HEADS);
-        let placement = if self.post_norm { NormPlacement::Post } else { NormPlacement::Pre };
-        let config = config.with_norm_placement(placement).with_tied(false);
+        let config = config.with_norm_placement(self.norms).with_tied(false);
         let mut model = config.init_with(scheme, self.seed, &training)?;
 
         let fresh = model.valid();

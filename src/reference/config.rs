@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{Attention, Block, Mlp, Transformer};
 use crate::schemes::Scheme;
 use crate::step_zero::{Activation, Architecture};
-use crate::{Error, Initializer, Setup};
+use crate::{Error, Initializer, NormPlacement, Setup};
 
 /// More is a slip of the keyboard: the bare tree of that many blocks takes gigabytes.
 const MOST_LAYERS: usize = 100_000;
@@ -22,16 +22,6 @@ pub enum Norm {
     LayerNorm,
     /// Over the root mean square.
     RmsNorm,
-}
-
-/// Where the norms stand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NormPlacement {
-    /// Before each branch, `x' = x + F(LN(x))`, and one more before the head: GPT-2 and later.
-    Pre,
-    /// After each addition, `x' = LN(x + F(x))`, and none before the head: the original Transformer, GPT, BERT.
-    Post,
 }
 
 /// How the model learns where a token stands.
@@ -71,7 +61,7 @@ pub struct TransformerConfig {
     /// Which norm.
     #[config(default = "Norm::LayerNorm")]
     pub norm: Norm,
-    /// Where the norms stand.
+    /// Where the norms stand. Before the head stands one more, but for [`NormPlacement::Post`].
     #[config(default = "NormPlacement::Pre")]
     pub norm_placement: NormPlacement,
     /// Added to the variance in the norms.
@@ -121,12 +111,12 @@ impl TransformerConfig {
     }
 
     /// What the tree of parameters does not show, for planning and initializing by hand: the number of heads, and norms that
-    /// stand after the additions.
+    /// do not stand before the branches.
     pub fn setup(&self) -> Setup {
         let setup = Setup::new().heads("**", self.n_heads as u64);
         match self.norm_placement {
             NormPlacement::Pre => setup,
-            NormPlacement::Post => setup.post_norm("blocks.*"),
+            placement => setup.norms("blocks.*", placement),
         }
     }
 
@@ -147,7 +137,7 @@ impl TransformerConfig {
             dropout: DropoutConfig::new(self.dropout).init(),
             rotary: (self.positions == Positions::Rotary).then(|| rotary.init(device)),
             blocks: (0..self.n_layers).map(|_| self.block(device)).collect(),
-            norm_final: (self.norm_placement == NormPlacement::Pre).then(|| self.norm(device)),
+            norm_final: (self.norm_placement != NormPlacement::Post).then(|| self.norm(device)),
             head: (!self.tied).then(|| head.init(device)),
             context: self.context,
         })
@@ -226,6 +216,7 @@ impl TransformerConfig {
         let linear = |from, to| LinearConfig::new(from, to).with_bias(self.bias).init(device);
         let dropout = || DropoutConfig::new(self.dropout).init();
         let (d_model, d_kv) = (self.d_model, self.n_kv_heads * self.d_head());
+        let second = || (self.norm_placement == NormPlacement::Sandwich).then(|| self.norm(device));
         Block {
             norm_1: self.norm(device),
             attention: Attention {
@@ -246,6 +237,8 @@ impl TransformerConfig {
                 dropout: dropout(),
                 activation: self.activation,
             },
+            norm_1_after: second(),
+            norm_2_after: second(),
             norm_placement: self.norm_placement,
         }
     }

@@ -1,4 +1,4 @@
-//! The reference model: a decoder-only Transformer, Pre-Norm or Post-Norm, built from burn-nn's layers.
+//! The reference model: a decoder-only Transformer, built from burn-nn's layers.
 //!
 //! It is a model like any other: the crate gives it no privilege that yours would not have. Use it
 //! to try a scheme, to test one, or as the start of your own.
@@ -11,8 +11,8 @@
 //! logits = head(norm_final(x))                              final_norm, logits
 //! ```
 //!
-//! With [`NormPlacement::Post`] the norms stand after the additions, `x = norm_1(x + attention(x))`, and there is no `norm_final`: `final_norm` is
-//! then what the head reads.
+//! The norms may stand [elsewhere](NormPlacement). After the additions, `x = norm_1(x + attention(x))`, there is no `norm_final`, and the point
+//! `final_norm` is what the head reads.
 //!
 //! ```no_run
 //! use burn_init::reference::TransformerConfig;
@@ -41,10 +41,10 @@ use crate::{Error, ErrorKind};
 
 pub use attention::Attention;
 pub use block::Block;
-pub use config::{Norm, NormPlacement, Positions, TransformerConfig};
+pub use config::{Norm, Positions, TransformerConfig};
 pub use mlp::Mlp;
 
-pub use crate::step_zero::Activation;
+pub use crate::{NormPlacement, step_zero::Activation};
 
 /// A decoder-only Transformer. Made by [`TransformerConfig`].
 #[derive(Module, Debug)]
@@ -59,7 +59,7 @@ pub struct Transformer {
     pub rotary: Option<RotaryEncoding>,
     /// The blocks, first to last.
     pub blocks: Vec<Block>,
-    /// The last norm, with Pre-Norm.
+    /// The last norm; none with [`NormPlacement::Post`].
     pub norm_final: Option<Normalization>,
     /// `[d_model, vocab]`, without a bias; `None` when tied.
     pub head: Option<Linear>,

@@ -12,7 +12,7 @@ mod setup;
 pub(crate) use pattern::Pattern;
 pub(crate) use resolve::{Leaf, Site, Sites, resolve, unknown_roles};
 pub use select::Select;
-pub use setup::{Dtype, Layout, PackedBlock, Progress, Setup, StackPlace};
+pub use setup::{Dtype, Layout, NormPlacement, PackedBlock, Progress, Setup, StackPlace};
 
 use std::{fmt, str::FromStr};
 

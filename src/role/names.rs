@@ -3,7 +3,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::Role::{self, *};
+use super::{
+    NormPlacement,
+    Role::{self, *},
+};
 
 /// For each module, by its path, the names of its children.
 pub(crate) type Children<'a> = HashMap<String, BTreeSet<&'a str>>;
@@ -138,6 +141,21 @@ const NAMES: &[(&[&str], Within, Role)] = &[
 #[rustfmt::skip]
 pub(crate) const FINAL_NORMS: &[&str] =
     &["ln_f", "norm_f", "final_norm", "norm_final", "final_layer_norm", "final_layernorm", "ln_final"];
+
+/// Names of a norm on what the MLP gives, which nothing else has: OLMo 2, Gemma 2 and 3, GLM 4.
+const ON_BRANCH: &[&str] = &["post_feedforward_layernorm", "post_mlp_layernorm", "post_ffw_norm"];
+/// Names of a norm before a branch.
+const BEFORE: &[&str] = &["input_layernorm", "pre_feedforward_layernorm", "pre_attention_norm", "pre_ffw_norm"];
+
+/// Where the norms of a layer with these fields stand.
+pub(crate) fn norm_placement(fields: &BTreeSet<&str>) -> NormPlacement {
+    let has = |names: &[&str]| names.iter().any(|name| fields.contains(name));
+    match (has(ON_BRANCH), has(BEFORE)) {
+        (true, true) => NormPlacement::Sandwich,
+        (true, false) => NormPlacement::ResPost,
+        (false, _) => NormPlacement::Pre,
+    }
+}
 
 /// Names of weights that hold several matrices side by side.
 #[rustfmt::skip]
@@ -324,4 +342,22 @@ pub(crate) fn is_mlp(segment: &str) -> bool {
 
 pub(crate) fn is_expert(segment: &str) -> bool {
     segment.contains("expert")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Llama calls the norm before its MLP `post_attention_layernorm`, which is none on the branch.
+    #[test]
+    fn norms_on_branches() {
+        let llama = ["input_layernorm", "self_attn", "post_attention_layernorm", "mlp"];
+        let olmo2 = ["self_attn", "post_attention_layernorm", "mlp", "post_feedforward_layernorm"];
+        let gemma2 = [&llama[..], &["pre_feedforward_layernorm", "post_feedforward_layernorm"]].concat();
+        let told = |names: &[&str]| norm_placement(&names.iter().copied().collect());
+        assert_eq!(told(&llama), NormPlacement::Pre);
+        assert_eq!(told(&olmo2), NormPlacement::ResPost);
+        assert_eq!(told(&gemma2), NormPlacement::Sandwich);
+        assert_eq!(told(&["ln_1", "attn", "ln_2", "mlp"]), NormPlacement::Pre);
+    }
 }

@@ -1,10 +1,11 @@
 //! What is about the tree and not about the scheme.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
 use super::{Pattern, Role};
+use crate::error::{Error, ErrorKind};
 
 /// How a user's own two-dimensional weight is stored.
 ///
@@ -16,6 +17,64 @@ pub enum Layout {
     InOut,
     /// `[d_out, d_in]`, as PyTorch's.
     OutIn,
+}
+
+/// Where the norms of a layer stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum NormPlacement {
+    /// Before each branch, `x' = x + F(LN(x))`: GPT-2, Llama.
+    #[default]
+    Pre,
+    /// After each addition, `x' = LN(x + F(x))`: the original Transformer, GPT, BERT, DeepNorm.
+    Post,
+    /// On what each branch gives, `x' = x + LN(F(x))`: Swin v2's res-post-norm, OLMo 2.
+    ResPost,
+    /// Before and after each branch, `x' = x + LN(F(LN(x)))`: CogView, Gemma 2 and 3.
+    Sandwich,
+}
+
+impl NormPlacement {
+    /// Whether a norm stands before the branch.
+    pub fn is_before(self) -> bool {
+        matches!(self, Self::Pre | Self::Sandwich)
+    }
+
+    /// Whether a norm takes the scale of a branch out before it is added, so that neither the std nor a multiplier of its last projection
+    /// has a part in the stream.
+    pub fn is_on_branch(self) -> bool {
+        matches!(self, Self::ResPost | Self::Sandwich)
+    }
+
+    pub(crate) fn is_pre(&self) -> bool {
+        *self == Self::Pre
+    }
+}
+
+/// As in a configuration file.
+impl fmt::Display for NormPlacement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pre => "pre",
+            Self::Post => "post",
+            Self::ResPost => "res-post",
+            Self::Sandwich => "sandwich",
+        })
+    }
+}
+
+/// As it prints.
+impl FromStr for NormPlacement {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let all = [Self::Pre, Self::Post, Self::ResPost, Self::Sandwich];
+        all.into_iter().find(|placement| placement.to_string() == text).ok_or_else(|| {
+            let found = format!("unknown placement of norms \"{text}\"");
+            Error::new(ErrorKind::Parse, found, format!("known are {}", all.map(|one| one.to_string()).join(", ")))
+        })
+    }
 }
 
 /// Precision of the values.
@@ -130,7 +189,7 @@ pub struct Setup {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) parallel: Vec<Pattern>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) post_norm: Vec<Pattern>,
+    pub(crate) norms: Vec<(Pattern, NormPlacement)>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) stacks: Vec<(Pattern, StackPlace)>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -195,11 +254,12 @@ impl Setup {
         self
     }
 
-    /// Says that in the layers matching the pattern (`encoder.layers.*`, or `**` for all) the norms stand after the additions,
-    /// `x' = LN(x + F(x))`, as in the original Transformer and BERT: Post-Norm. No tree shows it, and Pre-Norm, `x' = x + F(LN(x))`, is
-    /// assumed.
-    pub fn post_norm(mut self, pattern: impl Into<String>) -> Self {
-        self.post_norm.push(Pattern::new(pattern));
+    /// Says where the norms stand in the layers matching the pattern: `encoder.layers.*`, or `**` for all. The last matching line wins.
+    ///
+    /// Few trees show it: names such as `post_feedforward_layernorm` (OLMo 2, Gemma) tell a norm on the branch, and all others are taken for
+    /// [Pre-Norm](NormPlacement::Pre).
+    pub fn norms(mut self, pattern: impl Into<String>, placement: NormPlacement) -> Self {
+        self.norms.push((Pattern::new(pattern), placement));
         self
     }
 
@@ -271,8 +331,8 @@ impl Setup {
 impl PartialEq for Setup {
     /// By what a file holds: the progress callback does not count.
     fn eq(&self, other: &Self) -> bool {
-        (&self.roles, &self.packed, &self.layouts, &self.parallel, &self.post_norm)
-            == (&other.roles, &other.packed, &other.layouts, &other.parallel, &other.post_norm)
+        (&self.roles, &self.packed, &self.layouts, &self.parallel, &self.norms)
+            == (&other.roles, &other.packed, &other.layouts, &other.parallel, &other.norms)
             && (&self.stacks, &self.heads, &self.prefix, &self.aliases, self.dtype)
                 == (&other.stacks, &other.heads, &other.prefix, &other.aliases, other.dtype)
     }
@@ -285,7 +345,7 @@ impl fmt::Debug for Setup {
             .field("packed", &self.packed)
             .field("layouts", &self.layouts)
             .field("parallel", &self.parallel)
-            .field("post_norm", &self.post_norm)
+            .field("norms", &self.norms)
             .field("stacks", &self.stacks)
             .field("heads", &self.heads)
             .field("prefix", &self.prefix)

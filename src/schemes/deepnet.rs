@@ -11,7 +11,7 @@ use crate::{
     error::{Error, ErrorKind},
     initializer::Initializer,
     param::{ParamSpec, Stack},
-    role::Role,
+    role::{NormPlacement, Role},
     rule::{Factor, FactorKind, Init, Rule, short},
 };
 
@@ -77,16 +77,17 @@ pub enum DeepNetPart {
 ///
 /// DeepNorm's skip is multiplied by `alpha` before the norm. As a norm does not see a common factor, `LN(alpha x + F(x))` is
 /// `LN(x + F(x) / alpha)` up to the norm's epsilon: [`Rule::forward`] of what writes into the stream, and of its bias, is `1/alpha`. That is right
-/// in a Post-Norm model only, and no tree shows where its norms stand: unless [`Setup::post_norm`](crate::Setup::post_norm) says so, it is an error.
+/// in a Post-Norm model only, and no tree shows where its norms stand: unless [`Setup::norms`](crate::Setup::norms) says so, it is an error.
 /// The [reference model](crate::reference) has both. For a model whose forward pass multiplies the skip itself there is
 /// [`without_alpha`](Self::without_alpha).
 ///
 /// ```
 /// use burn::tensor::Device;
-/// use burn_init::{Setup, reference::{NormPlacement, TransformerConfig}, schemes::DeepNet};
+/// use burn_init::{NormPlacement, Setup, reference::TransformerConfig, schemes::DeepNet};
 ///
 /// let config = TransformerConfig::new(100, 16, 64, 8, 4).with_norm_placement(NormPlacement::Post);
-/// let plan = Setup::new().post_norm("blocks.*").plan(&config.build(&Device::flex())?, &DeepNet::deepnorm())?;
+/// let setup = Setup::new().norms("blocks.*", NormPlacement::Post);           // config.setup() says it, too
+/// let plan = setup.plan(&config.build(&Device::flex())?, &DeepNet::deepnorm())?;
 /// let output = plan.get("blocks.0.attention.output.weight").unwrap();
 /// assert_eq!(output.rule().forward, 0.5);                     // 1/alpha, alpha = (2 * 8)^1/4
 /// # Ok::<(), burn_init::Error>(())
@@ -206,13 +207,13 @@ impl DeepNet {
         if !self.alpha {
             rule.needs =
                 Some(format!("the model multiplies its skip by alpha = {formula} = {} before the norm", short(alpha)));
-        } else if param.is_post_norm() {
+        } else if param.norm_placement() == NormPlacement::Post {
             rule.forward = 1.0 / alpha;
         } else {
             return Err(param.error(
                 ErrorKind::MissingFact,
                 "DeepNorm is LN(alpha x + F(x)), and nothing says that this layer norms after the addition",
-                "state it: .post_norm(\"**\"), or say .without_alpha() if the model multiplies its skip itself; in a Pre-Norm model \
+                "state it: .norms(\"**\", NormPlacement::Post), or say .without_alpha() if the model multiplies its skip itself; in a Pre-Norm model \
                  alpha has no place, so take another scheme, such as gpt2 or subln",
             ));
         }

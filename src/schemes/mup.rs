@@ -219,7 +219,7 @@ impl Mup {
             stack,
             branches_so_far: param.branches_so_far,
             writes: param.writes,
-            post_norm: param.post_norm,
+            norm_placement: param.norm_placement,
             ..base.clone()
         }
     }
@@ -282,6 +282,7 @@ impl Mup {
         let layers = (param.stack()?.layers as f64, base.stack()?.layers as f64);
         let multiple = layers.0 / layers.1;
         if writes(param) {
+            heard(param, "the multiplier of its branch")?;
             rule.forward *= multiple.powf(-alpha);
         }
         rule.learning_rate *= multiple.powf(alpha - 1.0);
@@ -325,6 +326,18 @@ impl Mup {
 /// Whether it is a projection that writes into the stream, or the bias of one.
 pub(super) fn writes(param: &ParamSpec) -> bool {
     param.role().writes() || param.weight_role().is_some_and(Role::writes)
+}
+
+/// Whether the stream hears a multiplier of what writes into it.
+pub(super) fn heard(param: &ParamSpec, what: &str) -> Result<(), Error> {
+    match param.norm_placement().is_on_branch() {
+        true => Err(param.error(
+            ErrorKind::Config,
+            format!("{what} is to go here, and a norm on the branch takes it out again"),
+            "multiply the branch after its norm in the forward pass, with a scheme that has no such multiplier",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// The init with the fans of the base model put in.

@@ -12,7 +12,7 @@ use crate::{
     initializer::Initializer,
     param::ParamSpec,
     parametrization::head_width,
-    role::Role,
+    role::{NormPlacement, Role},
     rule::{Init, Rule},
 };
 
@@ -126,11 +126,15 @@ impl Initializer for UMup {
             }
         }
         check_tied(self.tied, tree)?;
-        if let Some(post) = tree.iter().find(|param| param.writes().is_some() && param.is_post_norm()) {
-            return Err(post.error(
+        let pre = NormPlacement::Pre;
+        if let Some(other) = tree.iter().find(|param| param.writes().is_some() && param.norm_placement() != pre) {
+            return Err(other.error(
                 ErrorKind::Config,
-                "u-muP weighs stream and branches by what a Pre-Norm model accumulates, and the setup says that this layer is Post-Norm",
-                "use another scheme, such as mup, or correct .post_norm(…)",
+                format!(
+                    "u-muP weighs stream and branches by what a Pre-Norm model accumulates, and the norms of this layer are {}",
+                    other.norm_placement()
+                ),
+                "use another scheme, such as mup, or correct .norms(…)",
             ));
         }
         let writer = tree.iter().find(|param| param.writes().is_some());

@@ -2,7 +2,7 @@
 
 use super::Activation;
 use super::kernel::Linear;
-use crate::{Entry, Error, ErrorKind, Plan, Role};
+use crate::{Entry, Error, ErrorKind, NormPlacement, Plan, Role};
 
 /// Largest `fan_in * variance` of a matrix in the blocks.
 const MOST_GROWTH: f64 = 1e4;
@@ -51,8 +51,7 @@ pub(super) struct Layer {
     pub up: Matrix,
     pub gate: Option<Matrix>,
     pub down: Matrix,
-    /// Whether its norms stand after the additions.
-    pub post_norm: bool,
+    pub norms: NormPlacement,
 }
 
 impl Decoder {
@@ -106,7 +105,7 @@ impl Decoder {
             head: (!tied).then(|| tree.matrix(&[Role::OutputHead], None)).transpose()?,
             d_model,
             final_norm: plan.iter().any(|entry| entry.spec().is_final_norm())
-                || !plan.iter().any(|entry| entry.spec().is_post_norm()),
+                || !plan.iter().any(|entry| entry.spec().norm_placement() == NormPlacement::Post),
             final_multiplier: plan.iter().find(gain).map_or(1.0, |entry| entry.rule().forward),
             uneven_norms: plan.iter().filter(uneven).map(|entry| entry.spec().path().to_string()).collect(),
         })
@@ -129,8 +128,13 @@ impl Tree<'_> {
             up: matrix(&[Role::MlpUp, Role::MlpIn])?,
             gate: activation.is_gated().then(|| matrix(&[Role::MlpGate])).transpose()?,
             down: matrix(&[Role::MlpDown])?,
-            post_norm: self.plan.iter().any(|entry| entry.spec().layer() == Some(layer) && entry.spec().is_post_norm()),
+            norms: self.norms(layer),
         })
+    }
+
+    fn norms(&self, layer: u64) -> NormPlacement {
+        let entry = self.plan.iter().find(|entry| entry.spec().layer() == Some(layer));
+        entry.map_or(NormPlacement::default(), |entry| entry.spec().norm_placement())
     }
 
     /// The one matrix of these roles in this layer.

@@ -4,8 +4,8 @@ use super::architecture::Architecture;
 use super::decoder::{Decoder, Layer, Matrix};
 use super::kernel::{Attention, Grid, Kernel};
 use super::parameters::planned;
-use super::{Gradient, LogitLaw, Own, Reading, Scores, Site, Spread, StepZero, gauss};
-use crate::{Error, Plan};
+use super::{Gradient, LogitLaw, Own, Point, Reading, Scores, Site, Spread, StepZero, gauss};
+use crate::{Error, NormPlacement, Plan};
 
 /// Scores wider than this concentrate the softmax, which the expansion around uniform attention does not follow.
 const WIDEST_SCORES: f64 = 1.5;
@@ -26,7 +26,7 @@ impl Plan {
 }
 
 /// Predicts step zero of a decoder from its plan: nothing is drawn, allocated or run. It is Pre-Norm unless
-/// [`Setup::post_norm`](crate::Setup::post_norm) said otherwise.
+/// [`Setup::norms`](crate::Setup::norms) or the names of its norms said otherwise.
 ///
 /// Each branch ends in an independent matrix of mean 0, so the kernel `K[t][u] = E <x_t, x_u> / d` of the stream is that of the embedding plus that
 /// of each branch, exactly in expectation. A branch's own kernel follows from the weights' variances and fans, the nonlinearity's
@@ -84,6 +84,8 @@ struct Walk<'a> {
 struct Addition {
     /// The stream before it.
     before: Kernel,
+    /// What the branch gives, before a norm on it.
+    branch: Kernel,
     /// The stream and the branch, before a norm that follows.
     sum: Kernel,
 }
@@ -140,13 +142,11 @@ impl<'a> Walk<'a> {
             let attention = self.attention(layer, &self.read(layer, &x));
             let (std, entropy) = (attention.score_std, attention.entropy);
             self.result.attention.push(Scores { layer: index, std, entropy, ends: None });
-            let branch = self.branch(&attention.output, &layer.output);
-            self.added(Site::AttnOut, index, &branch);
-            let (first, middle) = self.add(layer, x, &branch);
+            let branch = attention.output.linear(&layer.output.linear);
+            let (first, middle) = self.add(layer, x, branch, Site::AttnOut.in_layer(index));
             self.point(Site::ResidMid, index, &middle);
-            let branch = self.branch(&self.hidden(layer, &self.read(layer, &middle)).0, &layer.down);
-            self.added(Site::MlpOut, index, &branch);
-            let (second, after) = self.add(layer, middle, &branch);
+            let branch = self.hidden(layer, &self.read(layer, &middle)).0.linear(&layer.down.linear);
+            let (second, after) = self.add(layer, middle, branch, Site::MlpOut.in_layer(index));
             self.point(Site::ResidPost, index, &after);
             passed.push([first, second]);
             x = after;
@@ -186,14 +186,19 @@ impl<'a> Walk<'a> {
 
     /// What a branch reads.
     fn read(&self, layer: &Layer, x: &Kernel) -> Kernel {
-        if layer.post_norm { x.clone() } else { self.norm(x) }
+        if layer.norms.is_before() { self.norm(x) } else { x.clone() }
     }
 
     /// Adds a branch: the addition, and the stream that goes on.
-    fn add(&mut self, layer: &Layer, before: Kernel, branch: &Kernel) -> (Addition, Kernel) {
-        let sum = before.add(branch);
-        let after = if layer.post_norm { self.stream_norm(&sum) } else { sum.clone() };
-        (Addition { before, sum }, after)
+    fn add(&mut self, layer: &Layer, before: Kernel, branch: Kernel, at: Point) -> (Addition, Kernel) {
+        let added = if layer.norms.is_on_branch() { self.norm(&branch) } else { branch.clone() };
+        let added = added.scale(self.architecture.branch_multiplier.powi(2)).dropout(self.architecture.dropout);
+        // Two more matrices before the last one stray as much.
+        let reading = self.reading(at.site, at.layer.unwrap_or(0), &added, 3.0);
+        self.result.branches.push(reading);
+        let sum = before.add(&added);
+        let after = if layer.norms == NormPlacement::Post { self.stream_norm(&sum) } else { sum.clone() };
+        (Addition { before, branch, sum }, after)
     }
 
     fn attention(&self, layer: &Layer, x: &Kernel) -> Attention {
@@ -220,20 +225,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What is added to the stream.
-    fn branch(&self, x: &Kernel, out: &Matrix) -> Kernel {
-        x.linear(&out.linear).scale(self.architecture.branch_multiplier.powi(2)).dropout(self.architecture.dropout)
-    }
-
     fn point(&mut self, site: Site, layer: u64, x: &Kernel) {
         let reading = self.reading(site, layer, x, 1.5);
         self.result.stream.push(reading);
-    }
-
-    fn added(&mut self, site: Site, layer: u64, x: &Kernel) {
-        // Two more matrices before the last one stray as much.
-        let reading = self.reading(site, layer, x, 3.0);
-        self.result.branches.push(reading);
     }
 
     /// d features are d samples of the same Gaussian over positions, so a mean square has relative variance `2/d` times the mean
@@ -323,15 +317,20 @@ impl<'a> Walk<'a> {
         let mut gradients = vec![self.stream_gradient(&gradient, last)];
         for (layer, [first, second]) in self.decoder.layers.iter().zip(passed).rev() {
             for (addition, is_mlp) in [(second, true), (first, false)] {
-                if layer.post_norm {
+                if layer.norms == NormPlacement::Post {
                     gradient = gradient.norm(addition.sum.own(), epsilon);
+                }
+                let scale = self.architecture.branch_multiplier.powi(2);
+                let mut to_branch = gradient.dropout(self.architecture.dropout).scale(scale);
+                if layer.norms.is_on_branch() {
+                    to_branch = to_branch.norm(addition.branch.own(), epsilon);
                 }
                 let read = self.read(layer, &addition.before);
                 let mut into = match is_mlp {
-                    true => self.mlp_back(layer, &read, &gradient),
-                    false => self.attention_back(layer, &read, &gradient),
+                    true => self.mlp_back(layer, &read, &to_branch),
+                    false => self.attention_back(layer, &read, &to_branch),
                 };
-                if !layer.post_norm {
+                if layer.norms.is_before() {
                     into = into.norm(addition.before.own(), epsilon);
                 }
                 gradient = gradient.add(&into);
@@ -364,8 +363,6 @@ impl<'a> Walk<'a> {
     }
 
     fn mlp_back(&mut self, layer: &Layer, x: &Kernel, gradient: &Kernel) -> Kernel {
-        let scale = self.architecture.branch_multiplier.powi(2);
-        let gradient = &gradient.dropout(self.architecture.dropout).scale(scale);
         let (hidden, slope, gate_slope) = self.hidden(layer, x);
         self.matrix_gradient(&layer.down, gradient, &hidden);
         let into_hidden = gradient.scale(layer.down.linear.gain());
@@ -381,8 +378,6 @@ impl<'a> Walk<'a> {
     }
 
     fn attention_back(&mut self, layer: &Layer, x: &Kernel, gradient: &Kernel) -> Kernel {
-        let scale = self.architecture.branch_multiplier.powi(2);
-        let gradient = &gradient.dropout(self.architecture.dropout).scale(scale);
         let attention = self.attention(layer, x);
         self.matrix_gradient(&layer.output, gradient, &attention.output);
         let mixed = gradient.scale(layer.output.linear.gain());

@@ -11,8 +11,8 @@ use burn::{
     tensor::{DType, Device, Tensor, TensorData},
 };
 use burn_init::{
-    Dtype, ErrorKind, Fill, Gpt2, Gpt2Normal, Init, Initializer as _, ModuleInit as _, Plan, Role, Scheme, Setup,
-    TorchDefault, Xavier,
+    Dtype, ErrorKind, Fill, Gpt2, Gpt2Normal, Init, Initializer as _, ModuleInit as _, NormPlacement, Plan, Role,
+    Scheme, Setup, TorchDefault, Xavier,
     audit::{Audit, Deviation, Severity, identify},
     from_fn,
     sample::Distribution,
@@ -487,7 +487,8 @@ fn schemes_are_identified() {
     let mut found = 0;
     for (seed, (name, scheme, _)) in Scheme::all().into_iter().enumerate() {
         let model = NanoGpt::new(2, 64, 500, 32, &device);
-        let setup = if name.starts_with("deepnorm") { Setup::new().post_norm("**") } else { Setup::new() };
+        let setup = Setup::new();
+        let setup = if name.starts_with("deepnorm") { setup.norms("**", NormPlacement::Post) } else { setup };
         let Ok(model) = setup.initialize(model, &scheme, seed as u64) else { continue };
         let identity = setup.identify(&model).unwrap();
         let fits = identity.fitting().any(|candidate| candidate.names.iter().any(|other| other == name));

@@ -13,8 +13,8 @@ use burn::{
     tensor::{bf16, f16},
 };
 use burn_init::{
-    Blueprint, Dtype, ErrorKind, Fill, Gpt2, HuggingFace, Init, Initializer as _, Layout, ModuleInit as _, Plan, Role,
-    Scheme, Setup, TorchDefault, Xavier,
+    Blueprint, Dtype, ErrorKind, Fill, Gpt2, HuggingFace, Init, Initializer as _, Layout, ModuleInit as _,
+    NormPlacement, Plan, Role, Scheme, Setup, TorchDefault, Xavier,
     audit::WeightFile,
     checkpoint::{Checkpoint, Keys},
     from_fn,
@@ -299,7 +299,12 @@ fn presets() {
     }
     for name in HuggingFace::presets() {
         let plan = HuggingFace::preset(name).unwrap().plan(&Gpt2::new()).unwrap();
-        assert!(plan.warnings().is_empty(), "{name}: {:?}", plan.warnings());
+        // OLMo 2 norms what its branches give, so that a factor for depth has no effect.
+        let unheard = plan.warnings().iter().filter(|warning| warning.contains("takes the scale out")).count();
+        assert_eq!((plan.warnings().len(), unheard), if name.starts_with("olmo2") { (1, 1) } else { (0, 0) }, "{name}");
+        let placement = plan.iter().find_map(|entry| entry.spec().layer().map(|_| entry.spec().norm_placement()));
+        let expected = if name.starts_with("olmo2") { NormPlacement::ResPost } else { NormPlacement::Pre };
+        assert_eq!(placement, Some(expected), "{name}");
     }
     assert_eq!(
         HuggingFace::preset("gpt2xl").unwrap_err().to_string(),
@@ -321,7 +326,8 @@ fn schemes_on_blueprints() {
                     matches!(
                         error.kind(),
                         ErrorKind::Unmatched | ErrorKind::NoRule | ErrorKind::Shape | ErrorKind::MissingFact
-                    ),
+                    ) || error.to_string().contains("a norm on the branch takes it out")
+                        || error.to_string().contains("are res-post"),
                     "{name} on {}: {error}",
                     model.model_type()
                 ),

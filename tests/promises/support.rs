@@ -7,7 +7,7 @@ use burn::{
     module::{Module, ModuleVisitor, Param},
     tensor::{Device, Tensor},
 };
-use burn_init::Setup;
+use burn_init::{NormPlacement, Setup};
 
 #[path = "../../examples/common/device.rs"]
 mod devices;
@@ -48,7 +48,7 @@ pub fn values<M: Module>(model: &M) -> BTreeMap<String, Vec<f32>> {
 /// What the scheme has to be told of a tree: the heads, and for DeepNorm that the norms stand after the additions.
 pub fn setup_for(scheme: &str, heads: u64) -> Setup {
     let setup = Setup::new().heads("**", heads);
-    if scheme.starts_with("deepnorm") { setup.post_norm("**") } else { setup }
+    if scheme.starts_with("deepnorm") { setup.norms("**", NormPlacement::Post) } else { setup }
 }
 
 pub fn mean(values: &[f32]) -> f64 {

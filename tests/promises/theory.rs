@@ -148,24 +148,27 @@ fn every_depth() {
     }
 }
 
-/// Norms after the additions: each resets the stream, and the branches read it as it is.
+/// Norms elsewhere than before the branches: after the additions they reset the stream, on the branches they fix what is added.
 #[test]
-fn post_norm() {
-    let post = |config: TransformerConfig| config.with_norm_placement(NormPlacement::Post);
-    for layers in [1, 2, 12] {
-        let tied = post(TransformerConfig::new(300, 16, 96, layers, 4));
-        agrees(&tied, &Gpt2::new());
-        agrees(&tied, &DeepNet::deepnorm());
-        let untied = tied.with_tied(false).with_norm(Norm::RmsNorm).with_activation(Activation::SwiGlu);
-        agrees(&untied, &Gpt2::new().with_std(0.05).with_depth(Depth::none()));
-        agrees(&untied, &DeepNet::torchscale_deepnorm());
+fn norms_elsewhere() {
+    for placement in [NormPlacement::Post, NormPlacement::ResPost, NormPlacement::Sandwich] {
+        for layers in [1, 2, 12] {
+            let tied = TransformerConfig::new(300, 16, 96, layers, 4).with_norm_placement(placement);
+            agrees(&tied, &Gpt2::new());
+            let untied = tied.clone().with_tied(false).with_norm(Norm::RmsNorm).with_activation(Activation::SwiGlu);
+            agrees(&untied, &Gpt2::new().with_std(0.05).with_depth(Depth::none()));
+            if placement == NormPlacement::Post {
+                agrees(&tied, &DeepNet::deepnorm());
+                agrees(&untied, &DeepNet::torchscale_deepnorm());
+            }
+        }
+        // Taken for Pre-Norm it is another model.
+        let config = config().with_norm_placement(placement);
+        let setup = Setup::new().norms("**", NormPlacement::Pre);
+        let plan = setup.plan(&config.build(&device()).unwrap(), &Gpt2::new()).unwrap();
+        let wrong = plan.predict(&config.architecture().with_sequences(ROWS as u64)).unwrap();
+        assert!(disagreement(&measured(&config, &Gpt2::new(), 11), &wrong).is_some(), "{placement}");
     }
-    // Taken for Pre-Norm it is another model.
-    let config = post(config());
-    let setup = Setup::new().heads("**", 4);
-    let plan = setup.plan(&config.build(&device()).unwrap(), &Gpt2::new()).unwrap();
-    let wrong = plan.predict(&config.architecture().with_sequences(ROWS as u64)).unwrap();
-    assert!(disagreement(&measured(&config, &Gpt2::new(), 11), &wrong).is_some());
 }
 
 /// Stored values get the gradient of what the forward pass computes with times its multiplier, biases as well.

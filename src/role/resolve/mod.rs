@@ -10,7 +10,7 @@ pub(crate) use unknown::{Unknown, unknown_roles};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{
-    Layout, Pattern, Role, Setup,
+    Layout, NormPlacement, Pattern, Role, Setup,
     names::{self, Children, Holder, Place, Told},
     setup::PackedBlock,
 };
@@ -256,12 +256,12 @@ impl<'a> Reader<'a> {
                 ));
             }
         }
-        let parallel = self.setup.parallel.iter().map(|pattern| ("parallel", pattern));
-        let post_norm = self.setup.post_norm.iter().map(|pattern| ("post_norm", pattern));
-        for (method, pattern) in parallel.chain(post_norm) {
-            let mut layers = (0..self.leaves.len()).filter_map(|index| self.layer_path(index));
-            if !layers.any(|path| pattern.matches(&path)) {
-                return Err(unmatched(format!(".{method}({pattern})"), "layer"));
+        let parallel = self.setup.parallel.iter().map(|pattern| (format!(".parallel({pattern})"), pattern));
+        let norms = self.setup.norms.iter().map(|(pattern, _)| (format!(".norms({pattern}, …)"), pattern));
+        for (line, pattern) in parallel.chain(norms) {
+            let mut layers = (0..self.leaves.len()).filter_map(|index| self.layer_of(index));
+            if !layers.any(|(_, path)| pattern.matches(&path)) {
+                return Err(unmatched(line, "layer"));
             }
         }
         Ok(())
@@ -287,12 +287,22 @@ impl<'a> Reader<'a> {
         Ok(sites)
     }
 
-    /// The path of the layer that the leaf stands in: of an element of a list, or the root for a block that stands alone.
-    fn layer_path(&self, index: usize) -> Option<String> {
+    /// The layer that the leaf stands in, an element of a list or the root for a block that stands alone: its segments and its path.
+    fn layer_of(&self, index: usize) -> Option<(&[String], String)> {
         let (list, _) = self.drafts[index].layer?;
         let leaf = &self.leaves[index];
         let length = if is_list(&leaf.containers[list]) { list + 1 } else { list };
-        Some(setup_path(self.setup, &leaf.segments[..length]))
+        let layer = &leaf.segments[..length];
+        Some((layer, setup_path(self.setup, layer)))
+    }
+
+    /// Said, or told by the names of the norms in the layer.
+    fn norm_placement(&self, index: usize) -> NormPlacement {
+        let Some((layer, path)) = self.layer_of(index) else { return NormPlacement::default() };
+        let said = last_match(&self.setup.norms, &path);
+        said.unwrap_or_else(|| {
+            self.children.get(&layer.join(".")).map_or_else(NormPlacement::default, names::norm_placement)
+        })
     }
 
     /// The last norm is told by its name, or by being the only one that comes after the layers.
@@ -361,9 +371,7 @@ impl<'a> Reader<'a> {
             experts,
             stored_transposed: transposed,
             final_norm: false,
-            post_norm: self
-                .layer_path(index)
-                .is_some_and(|layer| self.setup.post_norm.iter().any(|pattern| pattern.matches(&layer))),
+            norm_placement: self.norm_placement(index),
             id: Identity(leaf.id),
         };
         match stack {

@@ -2,7 +2,7 @@
 
 use burn::{module::Module, tensor::Tensor};
 use burn_init::{
-    ErrorKind, Gpt2, Init, Initializer, Rule, Scheme, Setup, from_fn,
+    ErrorKind, Gpt2, Init, Initializer, NormPlacement, Rule, Scheme, Setup, from_fn,
     parametrization::BaseShapes,
     schemes::{DeepNet, Mup, T5, UMup},
     step_zero::Probe,
@@ -32,7 +32,7 @@ fn with_biases(scheme: impl Initializer) -> impl Initializer {
 /// Logits with what `scheme` attaches, and by hand on a model with the same stored values.
 fn both(scheme: &dyn Initializer, layers: usize, hand: &Hand) -> [Tensor<3>; 2] {
     let device = device();
-    let setup = if hand.post_norm { setup().post_norm("transformer.h.*") } else { setup() };
+    let setup = if hand.post_norm { setup().norms("transformer.h.*", NormPlacement::Post) } else { setup() };
     let model = setup.initialize(nano(layers, WIDTH, &device), scheme, 5).unwrap();
     let stored: NanoGpt = nano(layers, WIDTH, &device).load_record(model.clone().into_record());
     let tokens = batch(2, &device).tokens;
@@ -153,11 +153,11 @@ fn where_the_norms_stand() {
     assert_eq!(
         error.to_string(),
         "transformer.h.0.attn.c_proj.weight [32, 32]: DeepNorm is LN(alpha x + F(x)), and nothing says that this layer norms after \
-         the addition; state it: .post_norm(\"**\"), or say .without_alpha() if the model multiplies its skip itself; in a Pre-Norm \
+         the addition; state it: .norms(\"**\", NormPlacement::Post), or say .without_alpha() if the model multiplies its skip itself; in a Pre-Norm \
          model alpha has no place, so take another scheme, such as gpt2 or subln"
     );
     // Half of the layers is not enough.
-    let error = plan(setup().post_norm("transformer.h.0"), DeepNet::deepnorm().into()).unwrap_err();
+    let error = plan(setup().norms("transformer.h.0", NormPlacement::Post), DeepNet::deepnorm().into()).unwrap_err();
     assert_eq!(error.path(), Some("transformer.h.1.attn.c_proj.weight"));
     let told = plan(setup(), DeepNet::deepnorm().without_alpha().into()).unwrap();
     assert_eq!(
@@ -166,21 +166,34 @@ fn where_the_norms_stand() {
             "transformer.h.0.attn.c_proj.weight and 11 more: the model multiplies its skip by alpha = (2N)^1/4 = 1.5651 before the norm"
         ]
     );
-    let error = plan(setup().post_norm("**"), UMup::new().with_tied(true).into()).unwrap_err();
+    let error = plan(setup().norms("**", NormPlacement::Post), UMup::new().with_tied(true).into()).unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::Config, Some("transformer.h.0.attn.c_proj.weight")));
     // The start of muP sees the model's norms, whatever is said of the base.
     let over = Mup::from(shapes(LAYERS)).with_start(DeepNet::deepnorm()).with_tied(true);
-    let mup = plan(setup().post_norm("**"), over.into()).unwrap();
+    let mup = plan(setup().norms("**", NormPlacement::Post), over.into()).unwrap();
     let output = mup.get("transformer.h.0.attn.c_proj.weight").unwrap();
     assert!((output.rule().forward - 6f64.powf(-0.25)).abs() < 1e-12, "{}", output.rule().forward);
-    let typo = plan(setup().post_norm("layers.*"), Scheme::gpt2()).unwrap_err();
-    assert_eq!(typo.to_string(), ".post_norm(\"layers.*\") matches no layer; paths look like transformer.wte.weight");
-    let facts = plan(setup().post_norm("**"), Scheme::gpt2()).unwrap();
-    let post = facts.iter().filter(|entry| entry.spec().is_post_norm()).count();
+    let typo = plan(setup().norms("layers.*", NormPlacement::Post), Scheme::gpt2()).unwrap_err();
+    assert_eq!(typo.to_string(), ".norms(\"layers.*\", …) matches no layer; paths look like transformer.wte.weight");
+    // A norm on the branch takes out what the stream should hear.
+    let res_post = || setup().norms("**", NormPlacement::ResPost);
+    let depth = Mup::complete_p().with_base(shapes(LAYERS)).with_tied(true);
+    let error = plan(res_post(), depth.into()).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Config, Some("transformer.h.0.attn.c_proj.weight")));
+    assert!(error.to_string().contains("a norm on the branch takes it out again"), "{error}");
+    let warned = plan(res_post(), Scheme::gpt2()).unwrap();
+    assert!(
+        warned.warnings()[0]
+            .starts_with("transformer.h.0.attn.c_proj.weight and 5 more: scaled for depth, and the norm"),
+        "{:?}",
+        warned.warnings()
+    );
+    let facts = plan(setup().norms("**", NormPlacement::Post), Scheme::gpt2()).unwrap();
+    let post = facts.iter().filter(|entry| entry.spec().norm_placement() == NormPlacement::Post).count();
     assert_eq!(post, facts.iter().filter(|entry| entry.spec().layer().is_some()).count());
-    let file = serde_json::to_string(&setup().post_norm("transformer.h.*")).unwrap();
-    assert_eq!(serde_json::from_str::<Setup>(&file).unwrap(), setup().post_norm("transformer.h.*"));
-    assert_ne!(setup().post_norm("**"), setup());
+    let file = serde_json::to_string(&setup().norms("transformer.h.*", NormPlacement::Post)).unwrap();
+    assert_eq!(serde_json::from_str::<Setup>(&file).unwrap(), setup().norms("transformer.h.*", NormPlacement::Post));
+    assert_ne!(setup().norms("**", NormPlacement::Post), setup());
 }
 
 /// T5's attention without `1/sqrt(h)`, on one that has it; and its tied head.

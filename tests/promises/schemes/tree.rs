@@ -10,7 +10,7 @@ use burn::{
     },
     tensor::Tensor,
 };
-use burn_init::{Role, Setup, StackPlace};
+use burn_init::{NormPlacement, Role, Setup, StackPlace};
 
 use super::goldens::{Golden, Row};
 use crate::{support::device, trees::raw};
@@ -167,7 +167,7 @@ pub fn build(golden: &Golden, part: &str) -> (Tree, Setup, BTreeMap<String, Stri
         }
     }
     if golden.config.get("deepnorm").is_some_and(|deepnorm| deepnorm == true) {
-        setup = setup.post_norm("layers.*");
+        setup = setup.norms("layers.*", NormPlacement::Post);
     }
     if let Some(heads) = golden.dims.n_head {
         setup = setup.heads("layers.**", heads);
