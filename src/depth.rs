@@ -233,7 +233,20 @@ impl<I: Initializer> Initializer for DepthScaled<I> {
         match self.base.rule(param)? {
             // Zero times anything is zero: such a rule needs no factor, and so no depth.
             Some(rule) if self.depth.covers(param) && rule.init != Init::Zeros => {
-                Ok(Some(rule.scaled(self.depth.factor(param)?)))
+                let factor = self.depth.factor(param)?;
+                let deep = rule.factors.iter().any(|factor| factor.kind == FactorKind::Depth);
+                if rule.forward != 1.0 && !deep && param.writes().is_some() && self.depth.rule != DepthRule::None {
+                    return Err(param.error(
+                        ErrorKind::ScaledTwice,
+                        format!(
+                            "the scheme multiplies its branch by {} in the forward pass, and the depth factor {} is to go on top",
+                            short(rule.forward),
+                            factor.because
+                        ),
+                        "leave the depth factor out: CompleteP, depth-muP and u-muP scale for depth by their multipliers",
+                    ));
+                }
+                Ok(Some(rule.scaled(factor)))
             }
             rule => Ok(rule),
         }

@@ -55,12 +55,13 @@ pub trait Initializer: Send + Sync {
         Or { first: self, second: other }
     }
 
-    /// This one, with `rule` for the selected parameters: by path pattern, role, burn's `ParamGroup` or predicate.
-    fn with(self, select: impl Into<Select>, rule: impl Into<Rule>) -> With<Self>
+    /// This one, with another start for the selected parameters: by path pattern, role, burn's `ParamGroup` or predicate. An [`Init`] changes what is
+    /// drawn and leaves the multipliers of the forward pass and of the training as they are; a whole [`Rule`] replaces all.
+    fn with(self, select: impl Into<Select>, change: impl Into<Replacement>) -> With<Self>
     where
         Self: Sized,
     {
-        With { base: self, select: select.into(), rule: rule.into() }
+        With { base: self, select: select.into(), change: change.into() }
     }
 
     /// This one for the selected parameters only, so that others are left to `.or(…)`.
@@ -142,18 +143,50 @@ fn must_match(select: &Select, tree: &[ParamSpec]) -> Result<(), Error> {
     }
 }
 
+/// What [`Initializer::with`] puts in place.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Replacement {
+    /// Another start; the multipliers stay.
+    Init(Init),
+    /// Another rule.
+    Rule(Rule),
+}
+
+impl From<Init> for Replacement {
+    fn from(init: Init) -> Self {
+        Replacement::Init(init)
+    }
+}
+
+impl From<Rule> for Replacement {
+    fn from(rule: Rule) -> Self {
+        Replacement::Rule(rule)
+    }
+}
+
+/// The start `init` with the multipliers that `base` has for the parameter. A base that cannot answer, as a fact is missing, has none.
+pub(crate) fn restarted(base: &dyn Initializer, init: &Init, param: &ParamSpec) -> Rule {
+    match base.rule(param) {
+        Ok(Some(rule)) if *init != Init::Keep => rule.restarted(init.clone()),
+        _ => init.clone().into(),
+    }
+}
+
 /// See [`Initializer::with`].
 #[derive(Debug, Clone)]
 pub struct With<I> {
     base: I,
     select: Select,
-    rule: Rule,
+    change: Replacement,
 }
 
 impl<I: Initializer> Initializer for With<I> {
     fn rule(&self, param: &ParamSpec) -> Result<Option<Rule>, Error> {
         match self.select.matches(param) {
-            true => Ok(Some(self.rule.clone())),
+            true => Ok(Some(match &self.change {
+                Replacement::Init(init) => restarted(&self.base, init, param),
+                Replacement::Rule(rule) => rule.clone(),
+            })),
             false => self.base.rule(param),
         }
     }

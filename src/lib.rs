@@ -104,7 +104,7 @@ pub use diff::{Change, PlanDiff};
 pub use error::{Error, ErrorKind};
 pub use grow::Growth;
 pub use hugging_face::HuggingFace;
-pub use initializer::{Answer, FromFn, Initializer, Only, Or, PaddingRow, With, from_fn};
+pub use initializer::{Answer, FromFn, Initializer, Only, Or, PaddingRow, Replacement, With, from_fn};
 pub use lock::Lock;
 pub use param::{Block, Branch, Fans, ParamSpec, Stack};
 pub use plan::{Entry, Plan};

@@ -94,6 +94,9 @@ pub struct ParamSpec {
     pub(crate) final_norm: bool,
     #[serde(default, skip_serializing_if = "NormPlacement::is_pre")]
     pub(crate) norm_placement: NormPlacement,
+    /// Whether a norm of queries and keys stands beside it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) qk_norm: bool,
     #[serde(skip)]
     pub(crate) id: Identity,
 }
@@ -164,6 +167,15 @@ impl ParamSpec {
     /// layers.
     pub fn norm_placement(&self) -> NormPlacement {
         self.norm_placement
+    }
+
+    /// Whether a norm takes its scale out of the forward pass again: for a query or a key one that stands beside it (`q_norm`), for what writes
+    /// into the stream one on the [branch](NormPlacement::is_on_branch). The bias is as its weight.
+    pub fn is_normed(&self) -> bool {
+        match self.weight_role.unwrap_or(self.role) {
+            Role::Query | Role::Key => self.qk_norm,
+            role => role.writes() && self.norm_placement.is_on_branch(),
+        }
     }
 
     /// The block that this is, for a packed parameter.

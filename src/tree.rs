@@ -16,6 +16,7 @@ use ahead::{Ahead, Task};
 use crate::{
     error::{Error, ErrorKind},
     initializer::Initializer,
+    param::ParamSpec,
     parametrization::{Attach, Attached, BaseShapes, Multiplier},
     plan::{Entry, Plan},
     role::{Dtype, Leaf, Progress, Select, Setup, Site, Sites, resolve, unknown_roles},
@@ -244,6 +245,20 @@ impl Survey {
             drawable_as(self.dtype(site), plan.blocks(site.specs[0].path()))?;
         }
         Ok(plan)
+    }
+
+    /// What is attached to a parameter, or to this block of it, multiplies it by this.
+    pub(crate) fn forward(&self, spec: &ParamSpec) -> f64 {
+        let is_of = |site: &&Site| site.specs[0].path() == spec.path();
+        let site = self.sites.known.iter().find(is_of);
+        match site.and_then(|site| self.attached.get(&site.leaf)) {
+            Some(Attached::Multiplier(text)) => {
+                let blocks: Vec<f64> = Multiplier::factors(text);
+                let index = spec.block().map_or(0, |block| block.index as usize);
+                blocks.get(index).or(blocks.first()).copied().unwrap_or(1.0)
+            }
+            _ => 1.0,
+        }
     }
 
     /// The precision of the values of a site.

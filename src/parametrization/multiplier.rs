@@ -42,6 +42,11 @@ impl Multiplier {
         Some(Self { blocks: entries.iter().map(block).collect(), from_last: usize::from(transposed) })
     }
 
+    /// The factors in what a multiplier prints.
+    pub(crate) fn factors(text: &str) -> Vec<f64> {
+        text.split(", ").filter_map(|block| block.split(' ').next()?.parse().ok()).collect()
+    }
+
     /// The factor, where it is one for the whole parameter.
     pub fn factor(&self) -> Option<f64> {
         match self.blocks[..] {

@@ -1,8 +1,13 @@
 //! The groups as burn's optimizers and schedulers take them.
 
+use std::collections::HashSet;
+
 use burn::{
     grad_clipping::GradientClippingConfig,
-    lr_scheduler::{LrScheduler, module_lr_scheduler::ModuleLrScheduler},
+    lr_scheduler::{
+        LrSchedulerConfig,
+        module_lr_scheduler::{ModuleLrScheduler, ModuleLrSchedulerConfig},
+    },
     module::Module,
     optim::{AdamWConfig, LearningRate, ModuleOptimizer, Optimizer},
     tensor::{Device, Tensor},
@@ -15,6 +20,7 @@ use crate::{
     plan::Plan,
     role::Setup,
     rule::short,
+    tree::Survey,
 };
 
 /// An optimizer of burn whose learning rate is multiplied by a constant.
@@ -111,23 +117,36 @@ impl TrainingGroups {
         Ok(optimizer)
     }
 
-    /// A learning rate for each group, for an optimizer that was not made here: `make` builds the scheduler for a multiplier.
+    /// A learning rate for each group, for an optimizer that was not made here: `make` configures the scheduler for a multiplier.
     ///
     /// With an optimizer from [`adamw`](Self::adamw) or [`optimizer`](Self::optimizer) it would multiply twice; those take a plain rate.
     ///
+    /// ```
+    /// # use burn::{lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig, tensor::Device};
+    /// # use burn_init::{prelude::*, reference::TransformerConfig, schemes::Mup};
+    /// # let model = TransformerConfig::new(50, 16, 32, 2, 4).with_tied(false).build(&Device::flex())?;
+    /// # let setup = Setup::new().heads("**", 4);
+    /// let groups = setup.groups(&model, &setup.plan(&model, &Mup::new())?)?;
+    /// let mut scheduler = groups.lr_scheduler(&model, |rate| CosineAnnealingLrSchedulerConfig::new(0.001 * rate, 1000))?;
+    /// let rates = scheduler.step();                               // for ModuleOptimizer::step
+    /// # let _ = rates;
+    /// # Ok::<(), burn_init::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// See [`check`](Self::check).
-    pub fn lr_scheduler<M: Module, S: LrScheduler + 'static>(
+    /// See [`check`](Self::check); a configuration that burn does not take.
+    pub fn lr_scheduler<M: Module, C: Into<LrSchedulerConfig>>(
         &self,
         model: &M,
-        mut make: impl FnMut(f64) -> S,
+        mut make: impl FnMut(f64) -> C,
     ) -> Result<ModuleLrScheduler, Error> {
         self.check(model)?;
         let mut groups = self.iter();
         let Some(first) = groups.next() else { return Err(empty()) };
-        let scheduler = ModuleLrScheduler::new(make(first.learning_rate));
-        Ok(groups
-            .fold(scheduler, |scheduler, group| scheduler.with_group(group.param_group(), make(group.learning_rate))))
+        let config = ModuleLrSchedulerConfig::new(make(first.learning_rate).into());
+        let config =
+            groups.fold(config, |config, group| config.with_group(group.param_group(), make(group.learning_rate)));
+        config.init().map_err(|reason| Error::config(format!("the scheduler cannot be built: {reason}"), "correct it"))
     }
 }
 
@@ -146,8 +165,26 @@ impl Setup {
     /// See [`ModuleInit::adamw`](crate::ModuleInit::adamw).
     ///
     /// # Errors
-    /// See [`groups`](Self::groups).
+    /// See [`groups`](Self::groups); [`ErrorKind::Attached`] for a model without the plan's forward multipliers.
     pub fn adamw<M: Module>(&self, model: &M, plan: &Plan, config: &AdamWConfig) -> Result<ModuleOptimizer, Error> {
-        self.groups(model, plan)?.adamw(model, config)
+        let groups = self.groups(model, plan)?;
+        let survey = Survey::of(model, self)?;
+        if let Some((path, wanted)) = survey.multipliers(plan)?.into_iter().min_by(|a, b| a.0.cmp(&b.0)) {
+            return Err(Error::new(
+                ErrorKind::Attached,
+                format!("the plan multiplies it by {wanted} in the forward pass, and the model does not"),
+                "initialize the model with the scheme of the plan, or put the multipliers on loaded weights: setup.attach(model, &scheme)",
+            )
+            .at(path));
+        }
+        let paths: HashSet<&str> = survey.sites.known.iter().map(|site| site.specs[0].path()).collect();
+        if let Some(entry) = plan.iter().find(|entry| !paths.contains(entry.spec().path())) {
+            return Err(entry.spec().error(
+                ErrorKind::Unmatched,
+                "the plan has a line for it, and the model has no such parameter",
+                "make the plan from this model as it is",
+            ));
+        }
+        groups.adamw(model, config)
     }
 }

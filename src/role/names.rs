@@ -157,6 +157,18 @@ pub(crate) fn norm_placement(fields: &BTreeSet<&str>) -> NormPlacement {
     }
 }
 
+/// Names of a norm of queries, or of queries and keys, beside their projections.
+#[rustfmt::skip]
+const QK_NORMS: &[&str] = &[
+    "q_norm", "query_norm", "norm_q", "q_layernorm", "q_layer_norm", "q_ln", "ln_q", "query_layernorm", "query_layer_norm", "q_rmsnorm",
+    "qk_norm", "norm_qk", "qk_layernorm", "norm_query",
+];
+
+/// Whether a module with these fields norms its queries.
+pub(crate) fn has_qk_norm(fields: &BTreeSet<&str>) -> bool {
+    QK_NORMS.iter().any(|name| fields.contains(name))
+}
+
 /// Names of weights that hold several matrices side by side.
 #[rustfmt::skip]
 const PACKED: &[(&[&str], Within, &[Role])] = &[

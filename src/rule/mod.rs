@@ -110,6 +110,12 @@ impl Rule {
         self
     }
 
+    /// Another start with the same multipliers.
+    pub(crate) fn restarted(self, init: Init) -> Self {
+        let Self { forward, learning_rate, weight_decay, epsilon, .. } = self;
+        Self { forward, learning_rate, weight_decay, epsilon, ..init.into() }
+    }
+
     /// Product of all factors.
     pub fn factor(&self) -> f64 {
         self.factors.iter().map(|factor| factor.value).product()

@@ -6,7 +6,7 @@ use super::{Scheme, parts::check_depth};
 use crate::{
     depth::Depth,
     error::Error,
-    initializer::Initializer,
+    initializer::{Initializer, restarted},
     param::ParamSpec,
     role::{Role, Select},
     rule::{Init, Rule},
@@ -127,7 +127,7 @@ impl Initializer for Modified {
         let base = (&*self.base).depth_scaled(self.depth.clone());
         let start = self.starts().find(|(role, _)| *role == param.role());
         let rule = match start {
-            Some((_, init)) => Some(init.into()),
+            Some((_, init)) => Some(restarted(&self.base, &init, param)),
             None => base.rule(param)?,
         };
         let zero_row = self.padding_row.filter(|_| param.role() == Role::TokenEmbedding);

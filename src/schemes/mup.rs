@@ -282,7 +282,7 @@ impl Mup {
         let layers = (param.stack()?.layers as f64, base.stack()?.layers as f64);
         let multiple = layers.0 / layers.1;
         if writes(param) {
-            heard(param, "the multiplier of its branch")?;
+            heard(param, multiple.powf(-alpha), "its branch")?;
             rule.forward *= multiple.powf(-alpha);
         }
         rule.learning_rate *= multiple.powf(alpha - 1.0);
@@ -317,7 +317,9 @@ impl Mup {
             _ => {}
         }
         if self.attention && [Some(param.role()), param.weight_role()].contains(&Some(Role::Query)) {
-            rule.forward *= (self.base.head_width(base)? / head_width(param)?).sqrt();
+            let scores = (self.base.head_width(base)? / head_width(param)?).sqrt();
+            heard(param, scores, "the scores")?;
+            rule.forward *= scores;
         }
         Ok(())
     }
@@ -328,16 +330,21 @@ pub(super) fn writes(param: &ParamSpec) -> bool {
     param.role().writes() || param.weight_role().is_some_and(Role::writes)
 }
 
-/// Whether the stream hears a multiplier of what writes into it.
-pub(super) fn heard(param: &ParamSpec, what: &str) -> Result<(), Error> {
-    match param.norm_placement().is_on_branch() {
-        true => Err(param.error(
-            ErrorKind::Config,
-            format!("{what} is to go here, and a norm on the branch takes it out again"),
-            "multiply the branch after its norm in the forward pass, with a scheme that has no such multiplier",
-        )),
-        false => Ok(()),
+/// Whether the forward pass hears a multiplier of the parameter, which a norm after it would take out again.
+pub(super) fn heard(param: &ParamSpec, multiplier: f64, of: &str) -> Result<(), Error> {
+    if multiplier == 1.0 || !param.is_normed() {
+        return Ok(());
     }
+    let found =
+        format!("the multiplier {} of {of} is to go here, and a norm after it takes it out again", short(multiplier));
+    Err(param.error(
+        ErrorKind::Config,
+        found,
+        match param.norm_placement().is_on_branch() && writes(param) {
+            true => "multiply the branch after its norm in the model, under a scheme without such a multiplier",
+            false => "scale the scores in the model and say .without_attention(), or leave the norm of the queries out",
+        },
+    ))
 }
 
 /// The init with the fans of the base model put in.

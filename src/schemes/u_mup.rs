@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     NeutralNorm,
-    mup::{check_tied, writes},
+    mup::{check_tied, heard, writes},
     parts::width,
 };
 use crate::{
@@ -105,7 +105,9 @@ impl Initializer for UMup {
             rule.forward *= self.branch(param)?;
         }
         if [Some(param.role()), param.weight_role()].contains(&Some(Role::Query)) {
-            rule.forward *= self.attention / head_width(param)?.sqrt();
+            let scores = self.attention / head_width(param)?.sqrt();
+            heard(param, scores, "the scores")?;
+            rule.forward *= scores;
         }
         if self.tied == Some(true) && param.is_final_norm() {
             rule.forward *= self.readout / width(param)?;

@@ -52,6 +52,8 @@ pub(super) struct Layer {
     pub gate: Option<Matrix>,
     pub down: Matrix,
     pub norms: NormPlacement,
+    /// Whether its queries and keys are normed.
+    pub qk_norm: bool,
 }
 
 impl Decoder {
@@ -104,7 +106,7 @@ impl Decoder {
             layers: (0..layers).map(|layer| tree.layer(layer, activation)).collect::<Result<_, _>>()?,
             head: (!tied).then(|| tree.matrix(&[Role::OutputHead], None)).transpose()?,
             d_model,
-            final_norm: plan.iter().any(|entry| entry.spec().is_final_norm())
+            final_norm: plan.iter().any(|entry| entry.spec().is_final_norm() && entry.spec().layer().is_none())
                 || !plan.iter().any(|entry| entry.spec().norm_placement() == NormPlacement::Post),
             final_multiplier: plan.iter().find(gain).map_or(1.0, |entry| entry.rule().forward),
             uneven_norms: plan.iter().filter(uneven).map(|entry| entry.spec().path().to_string()).collect(),
@@ -129,7 +131,13 @@ impl Tree<'_> {
             gate: activation.is_gated().then(|| matrix(&[Role::MlpGate])).transpose()?,
             down: matrix(&[Role::MlpDown])?,
             norms: self.norms(layer),
+            qk_norm: self.find(&[Role::Query], Some(layer)).next().is_some_and(|entry| entry.spec().is_normed()),
         })
+    }
+
+    fn find<'b>(&'b self, roles: &'b [Role], layer: Option<u64>) -> impl Iterator<Item = &'b Entry> {
+        let fits = move |role: Role, at: Option<u64>| roles.contains(&role) && (layer.is_none() || at == layer);
+        self.plan.iter().filter(move |entry| fits(entry.spec().role(), entry.spec().layer()))
     }
 
     fn norms(&self, layer: u64) -> NormPlacement {
@@ -139,8 +147,7 @@ impl Tree<'_> {
 
     /// The one matrix of these roles in this layer.
     fn matrix(&self, roles: &[Role], layer: Option<u64>) -> Result<Matrix, Error> {
-        let fits = |role: Role, at: Option<u64>| roles.contains(&role) && (layer.is_none() || at == layer);
-        let mut found = self.plan.iter().filter(|entry| fits(entry.spec().role(), entry.spec().layer()));
+        let mut found = self.find(roles, layer);
         let name = format!("{:?}", roles[roles.len() - 1]);
         let entry = found.next().ok_or_else(|| missing(&name, layer))?;
         if found.next().is_some() {
@@ -149,7 +156,10 @@ impl Tree<'_> {
                 "predict covers a plain decoder: one attention and one MLP per layer",
             ));
         }
-        let bias = entry.spec().path().strip_suffix("weight").and_then(|stem| self.plan.get(&format!("{stem}bias")));
+        let stem = entry.spec().path().strip_suffix("weight");
+        let biases = stem.map_or(&[][..], |stem| self.plan.blocks(&format!("{stem}bias")));
+        let block = |entry: &Entry| entry.spec().block().map(|block| block.index);
+        let bias = biases.iter().find(|bias| block(bias) == block(entry)).or(biases.first());
         let std = second_moment(entry)?.sqrt();
         if entry.law().mean().abs() * entry.rule().forward.abs() > 0.1 * std {
             return Err(entry.spec().error(

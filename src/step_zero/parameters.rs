@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::{Lanes, samples};
 use crate::tree::Survey;
-use crate::{Error, Plan, Role, Setup};
+use crate::{Error, NormPlacement, Plan, Role, Setup};
 
 /// One parameter, or one block of a packed one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,10 +26,20 @@ pub struct Parameter {
     pub mean: f64,
     /// Their standard deviation.
     pub std: f64,
+    /// What the forward pass multiplies them by.
+    #[serde(default = "one")]
+    pub forward: f64,
+    /// Where the norms of its layer stand.
+    #[serde(default)]
+    pub norms: NormPlacement,
     /// The row of a table that stands out most, where it was measured.
     pub loudest: Option<Loudest>,
     /// Bits of the significand that the values are stored with, where measured: 24 for f32, 11 for f16, 8 for bf16.
     pub precision: Option<u32>,
+}
+
+fn one() -> f64 {
+    1.0
 }
 
 /// One row of a table.
@@ -63,6 +73,8 @@ pub(super) fn planned(plan: &Plan) -> Vec<Parameter> {
             count: entry.spec().num_elements(),
             mean: entry.law().mean(),
             std: entry.std(),
+            forward: entry.rule().forward,
+            norms: entry.spec().norm_placement(),
             loudest: None,
             precision: None,
         })
@@ -81,6 +93,7 @@ pub(super) fn token_rows<M: Module>(model: &M, setup: &Setup) -> Result<Option<u
 
 /// As the model has them; parameters whose role cannot be told are left out.
 pub(super) fn measured<M: Module>(model: &M, setup: &Setup) -> Result<Vec<Parameter>, Error> {
+    let survey = Survey::of(model, setup)?;
     let parameters = samples(model, setup)?.into_iter().map(|(spec, sample)| {
         let statistics = sample.statistics;
         // A head has its tokens in its columns.
@@ -100,6 +113,8 @@ pub(super) fn measured<M: Module>(model: &M, setup: &Setup) -> Result<Vec<Parame
             count: statistics.count,
             mean: statistics.mean,
             std: statistics.std,
+            forward: survey.forward(&spec),
+            norms: spec.norm_placement(),
             loudest,
             precision: Some(sample.precision),
         }

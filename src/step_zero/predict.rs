@@ -201,10 +201,14 @@ impl<'a> Walk<'a> {
         (Addition { before, branch, sum }, after)
     }
 
+    fn norms_queries(&self, layer: &Layer) -> bool {
+        self.architecture.qk_norm || layer.qk_norm
+    }
+
     fn attention(&self, layer: &Layer, x: &Kernel) -> Attention {
         let [query, key] = [&layer.query, &layer.key].map(|matrix| {
             let projected = x.linear(&matrix.linear);
-            if self.architecture.qk_norm { self.norm(&projected) } else { projected }
+            if self.norms_queries(layer) { self.norm(&projected) } else { projected }
         });
         Attention::new(query, key, x.linear(&layer.value.linear), self.decoder.d_model as f64, &self.grid)
     }
@@ -304,17 +308,23 @@ impl<'a> Walk<'a> {
 
     fn backward(&mut self, x: &Kernel, normed: &Kernel, logits: &Logits, passed: &[[Addition; 2]]) {
         let epsilon = self.architecture.norm_epsilon;
-        let errors = self.errors(normed, logits);
+        // What of the own row points along the stream is taken off by the norm before the head, or by the last one in the layers.
+        let projected = logits.own.map_or(0.0, |own| own.fraction);
+        let errors = self.errors(normed, logits, projected);
         if let Some(head) = &self.decoder.head {
             self.matrix_gradient(head, &errors.scale(self.logit_multiplier().powi(2)), normed);
         }
         let mut gradient = errors.scale(logits.gain);
-        if self.decoder.final_norm {
-            gradient = gradient.norm(x.own(), epsilon);
-        }
+        let at_end = match self.decoder.final_norm {
+            true => {
+                gradient = gradient.norm(x.own(), epsilon);
+                gradient.clone()
+            }
+            false => self.errors(normed, logits, 0.0).scale(logits.gain),
+        };
         // The gradient at the head goes like 1/v, and strays with it.
         let last = self.result.stream.last().and_then(|last| Some(last.sd? / last.second_moment)).unwrap_or(0.0);
-        let mut gradients = vec![self.stream_gradient(&gradient, last)];
+        let mut gradients = vec![self.stream_gradient(&at_end, last)];
         for (layer, [first, second]) in self.decoder.layers.iter().zip(passed).rev() {
             for (addition, is_mlp) in [(second, true), (first, false)] {
                 if layer.norms == NormPlacement::Post {
@@ -338,18 +348,20 @@ impl<'a> Walk<'a> {
             }
         }
         for (reading, (square, sd)) in self.result.stream.iter_mut().zip(gradients.into_iter().rev()) {
-            (reading.gradient, reading.gradient_sd) = (Some(square), Some(sd));
+            // Scores beyond the expansion may take a square below 0; a note tells of them.
+            let known = square >= 0.0;
+            (reading.gradient, reading.gradient_sd) = (known.then_some(square), known.then_some(sd));
         }
         self.table_gradients(&gradient, &errors, normed);
         self.result.gradients.sort_by(|a, b| a.path.cmp(&b.path));
     }
 
     /// `E <p_t - y_t, p_u - y_u>`, the softmax less the target, between positions: what the loss sends into the logits.
-    fn errors(&self, normed: &Kernel, logits: &Logits) -> Kernel {
+    fn errors(&self, normed: &Kernel, logits: &Logits, projected: f64) -> Kernel {
         let v = self.vocab;
-        // A tied head puts this much on the input token; what of it points along the stream is taken off by the norm.
+        // A tied head puts this much on the input token.
         let (on_own, own_square) =
-            logits.own.map_or((0.0, 0.0), |own| (own.probability(1), own.probability(2) * (1.0 - own.fraction)));
+            logits.own.map_or((0.0, 0.0), |own| (own.probability(1), own.probability(2) * (1.0 - projected)));
         let others = 1.0 - on_own;
         let final_norm = normed.second_moment(&self.grid).max(f64::MIN_POSITIVE);
         normed.map_pairs(|value, own| {
@@ -382,7 +394,7 @@ impl<'a> Walk<'a> {
         self.matrix_gradient(&layer.output, gradient, &attention.output);
         let mixed = gradient.scale(layer.output.linear.gain());
         let [mut to_query, mut to_key, to_value] = attention.back(&mixed, &self.grid);
-        if self.architecture.qk_norm {
+        if self.norms_queries(layer) {
             let epsilon = self.architecture.norm_epsilon;
             to_query = to_query.norm(x.linear(&layer.query.linear).own(), epsilon);
             to_key = to_key.norm(x.linear(&layer.key.linear).own(), epsilon);

@@ -481,6 +481,11 @@ fn published_schemes_are_no_faults() {
         let setup = config.setup();
         let Ok(model) = config.build(&device).and_then(|model| setup.initialize(model, &scheme, 3)) else { continue };
         let found = setup.measure(&model, &batch(&device), Transformer::forward_with).unwrap();
+        // Multipliers scale for depth as well as factors do.
+        if ["u-mup", "complete-p", "depth-mup"].contains(&name) || placement == NormPlacement::Post {
+            let depth = |finding: &Finding| [Fault::DepthUnscaled, Fault::DepthWrong].contains(&finding.fault);
+            assert!(!found.findings().iter().any(depth), "{name}\n{found}");
+        }
         match found.check() {
             Ok(()) => sound += 1,
             Err(_) if wide.contains(&name) => {}

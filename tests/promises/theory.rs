@@ -171,6 +171,17 @@ fn norms_elsewhere() {
     }
 }
 
+/// A tied head that copies its input sends a gradient along the stream, which a Post-Norm model takes off only at its last norm.
+#[test]
+fn tied_after_the_last_norm() {
+    let config = TransformerConfig::new(200, 32, 128, 4, 4).with_norm_placement(NormPlacement::Post);
+    let (measured, predicted) = (measured(&config, &DeepNet::deepnorm(), 21), predicted(&config, &DeepNet::deepnorm()));
+    for (m, p) in measured.stream.iter().zip(&predicted.stream) {
+        let ratio = m.gradient.unwrap() / p.gradient.unwrap();
+        assert!((0.88..1.14).contains(&ratio), "{}: {ratio}", m.point);
+    }
+}
+
 /// Stored values get the gradient of what the forward pass computes with times its multiplier, biases as well.
 #[test]
 fn gradients_through_multipliers() {

@@ -305,6 +305,13 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// Whether a norm of queries and keys stands in the attention that the leaf is a projection of.
+    fn qk_norm(&self, index: usize) -> bool {
+        let segments = &self.leaves[index].segments;
+        let around = [1, 2].into_iter().filter_map(|up| segments.get(..segments.len().checked_sub(up)?));
+        around.filter_map(|module| self.children.get(&module.join("."))).any(names::has_qk_norm)
+    }
+
     /// The last norm is told by its name, or by being the only one that comes after the layers.
     fn mark_final_norm(&self, sites: &mut Sites) {
         let last_layer = self.drafts.iter().rposition(|draft| draft.layer.is_some());
@@ -323,13 +330,24 @@ impl<'a> Reader<'a> {
             (owners.len() == 1).then(|| owners.remove(0))
         };
         let after = |site: &Site, _: &[String]| last_layer.is_some_and(|last| site.leaf > last);
-        let Some(owner) = find(&|_, owner| named(owner)).or_else(|| find(&after)) else { return };
+        let outside = find(&|_, owner| named(owner)).or_else(|| find(&after));
+        let Some(owner) = outside.or_else(|| self.last_of_post_norm(sites)) else { return };
         for site in &mut sites.known {
             let leaf = &self.leaves[site.leaf];
             if leaf.segments.len() == owner.len() + 1 && leaf.segments.starts_with(&owner) {
                 site.specs[0].final_norm = true;
             }
         }
+    }
+
+    /// The last norm in the last layer of the only stack, where it stands after the last addition and nothing follows.
+    fn last_of_post_norm(&self, sites: &Sites) -> Option<Vec<String>> {
+        let stack = self.stacks.values().next().filter(|_| self.stacks.len() == 1)?;
+        let last = stack.layers.keys().max()?;
+        let in_last = |site: &&Site| self.drafts[site.leaf].layer.is_some_and(|(_, layer)| layer == *last);
+        let spec = |site: &Site| (site.specs[0].role.is_gain(), site.specs[0].norm_placement == NormPlacement::Post);
+        let gain = sites.known.iter().rfind(|site| in_last(site) && spec(site) == (true, true))?;
+        Some(self.leaves[gain.leaf].segments.split_last()?.1.to_vec())
     }
 
     fn site(&self, index: usize, role: Role, stacks: &HashMap<&str, (Stack, &StackDraft)>) -> Result<Site, Error> {
@@ -372,6 +390,7 @@ impl<'a> Reader<'a> {
             stored_transposed: transposed,
             final_norm: false,
             norm_placement: self.norm_placement(index),
+            qk_norm: self.qk_norm(index),
             id: Identity(leaf.id),
         };
         match stack {

@@ -1,7 +1,7 @@
 //! The projections that write into the stream: scaled for depth as their siblings are, once, and by the right number.
 
 use super::{Fault, Finding, StepZero};
-use crate::{Role, step_zero::Parameter};
+use crate::{NormPlacement, Role, step_zero::Parameter};
 
 /// Fewer layers say too little about a rule over layers.
 const FEW: usize = 3;
@@ -22,7 +22,9 @@ pub(super) fn find(s: &StepZero) -> Vec<Finding> {
     let outputs = scaled(s, Role::AttentionOutput);
     let downs = scaled(s, Role::MlpDown);
     let mut findings: Vec<Finding> = MATRICES.iter().filter_map(|role| strays(s, *role)).collect();
-    if findings.is_empty() {
+    // A multiplier scales the branch otherwise, and norms elsewhere bound the stream or fix what a branch adds.
+    let plain = |one: &Scaled<'_>| one.parameter.forward == 1.0 && one.parameter.norms == NormPlacement::Pre;
+    if findings.is_empty() && outputs.iter().chain(&downs).all(plain) {
         findings.extend(common(&outputs, &downs));
     }
     findings

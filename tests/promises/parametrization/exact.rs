@@ -2,13 +2,13 @@
 
 use burn::{module::Module, tensor::Tensor};
 use burn_init::{
-    ErrorKind, Gpt2, Init, Initializer, NormPlacement, Rule, Scheme, Setup, from_fn,
-    parametrization::BaseShapes,
-    schemes::{DeepNet, Mup, T5, UMup},
-    step_zero::Probe,
+    Depth, ErrorKind, Gpt2, HuggingFace, Init, Initializer, NormPlacement, Role, Rule, Scheme, Setup, from_fn,
+    parametrization::{BaseShapes, BaseSize},
+    schemes::{DeepNet, Modified, Mup, T5, UMup},
+    step_zero::{Activation, Architecture, Probe, StepZero},
 };
 
-use super::nano::{HEADS, Hand, batch, by_hand, forward, nano};
+use super::nano::{CONTEXT, HEADS, Hand, batch, by_hand, forward, nano};
 use crate::{support::device, trees::NanoGpt};
 
 const LAYERS: usize = 3;
@@ -180,7 +180,10 @@ fn where_the_norms_stand() {
     let depth = Mup::complete_p().with_base(shapes(LAYERS)).with_tied(true);
     let error = plan(res_post(), depth.into()).unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::Config, Some("transformer.h.0.attn.c_proj.weight")));
-    assert!(error.to_string().contains("a norm on the branch takes it out again"), "{error}");
+    assert!(
+        error.to_string().contains("the multiplier 0.66667 of its branch is to go here, and a norm after it"),
+        "{error}"
+    );
     let warned = plan(res_post(), Scheme::gpt2()).unwrap();
     assert!(
         warned.warnings()[0]
@@ -188,12 +191,103 @@ fn where_the_norms_stand() {
         "{:?}",
         warned.warnings()
     );
+    // Post-Norm and tied: the head reads the last norm of the last layer, which carries its multiplier.
+    let last: Vec<_> =
+        mup.iter().filter(|entry| entry.spec().is_final_norm()).map(|entry| entry.spec().path()).collect();
+    assert_eq!(last, ["transformer.ln_f.gamma", "transformer.ln_f.beta"]);
     let facts = plan(setup().norms("**", NormPlacement::Post), Scheme::gpt2()).unwrap();
     let post = facts.iter().filter(|entry| entry.spec().norm_placement() == NormPlacement::Post).count();
     assert_eq!(post, facts.iter().filter(|entry| entry.spec().layer().is_some()).count());
     let file = serde_json::to_string(&setup().norms("transformer.h.*", NormPlacement::Post)).unwrap();
     assert_eq!(serde_json::from_str::<Setup>(&file).unwrap(), setup().norms("transformer.h.*", NormPlacement::Post));
     assert_ne!(setup().norms("**", NormPlacement::Post), setup());
+}
+
+/// Another start keeps what the parametrization says of the rest; a whole rule does not.
+#[test]
+fn another_start_keeps_the_multipliers() {
+    let mup = || Mup::complete_p().with_base(shapes(LAYERS)).with_tied(true).with_zeros();
+    let model = || nano(LAYERS, WIDTH, &device());
+    let rule = |scheme: &dyn Initializer, path: &str| {
+        setup().plan(&model(), scheme).unwrap().get(path).unwrap().rule().clone()
+    };
+    let (writes, reads) = ("transformer.h.1.mlp.c_proj.weight", "transformer.h.1.mlp.c_fc.weight");
+    let own = rule(&mup(), writes);
+    assert!((own.forward - 2.0 / 3.0).abs() < 1e-12 && own.learning_rate == 0.25, "{own:?}");
+    let zero = Rule { init: Init::Zeros, factors: Vec::new(), ..own.clone() };
+    assert_eq!(rule(&mup().with(writes, Init::Zeros), writes), zero);
+    assert_eq!(rule(&mup().with(writes, Rule::from(Init::Zeros)), writes), Init::Zeros.into());
+    assert_eq!(rule(&mup().with(reads, Init::normal(0.01)), reads).learning_rate, 0.25);
+    let modified = Modified { zero_residual: true, position_std: Some(0.5), ..Modified::of(mup()) };
+    assert_eq!(rule(&modified, writes), zero);
+    let position = rule(&modified, "transformer.wpe.weight");
+    assert_eq!((position.init, position.epsilon), (Init::normal(0.5), rule(&mup(), "transformer.wpe.weight").epsilon));
+    assert_ne!(position.epsilon, 1.0);
+    // Where the base has no answer there is nothing to keep.
+    let silent = from_fn(move |param| match param.path() == writes {
+        true => Err(param.error(ErrorKind::MissingFact, "unknown", "")),
+        false => Ok(Some(Init::Ones)),
+    });
+    assert_eq!(rule(&silent.with(writes, Init::Zeros), writes), Init::Zeros.into());
+    // A depth factor on top of the multiplier for depth is one too many.
+    for twice in [
+        setup().plan(&model(), &mup().depth_scaled(Depth::total())),
+        setup().plan(&model(), &Modified { depth: Depth::per_layer(), ..Modified::of(mup()) }),
+    ] {
+        let error = twice.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ScaledTwice);
+        assert!(
+            error.to_string().contains("the scheme multiplies its branch by 0.66667 in the forward pass"),
+            "{error}"
+        );
+    }
+}
+
+/// A norm of queries takes the multiplier of the scores out again.
+#[test]
+fn normed_queries() {
+    let olmo2 = HuggingFace::from_json(
+        r#"{"model_type": "olmo2", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "vocab_size": 100}"#,
+    )
+    .unwrap();
+    let base = BaseSize { width: 32, head_width: 8, layers: 2 };
+    let error = olmo2.plan(&Mup::new().with_base(base)).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Config, Some("model.layers.0.self_attn.q_proj.weight")));
+    assert!(
+        error.to_string().contains("the multiplier 0.70711 of the scores is to go here, and a norm after it"),
+        "{error}"
+    );
+    let plan = olmo2.plan(&Mup::new().with_base(base).without_attention()).unwrap();
+    let normed: Vec<_> =
+        plan.iter().filter(|entry| entry.spec().is_normed()).map(|entry| entry.spec().role()).collect();
+    assert_eq!(normed[..4], [Role::Query, Role::Key, Role::AttentionOutput, Role::MlpDown]);
+    // At the base there is nothing to lose.
+    let same = BaseSize { width: 64, head_width: 16, layers: 2 };
+    assert!(olmo2.plan(&Mup::new().with_base(same)).is_ok());
+    let architecture = Architecture::new(Activation::SwiGlu, 1e-6, false, 32);
+    let predicted = plan.predict(&architecture).unwrap();
+    assert_eq!(predicted, plan.predict(&architecture.with_qk_norm(true)).unwrap());
+}
+
+/// The bias of a packed projection has a gradient through the factor of each block.
+#[test]
+fn gradients_of_a_packed_bias() {
+    let wide = |width| nano(LAYERS, width, &device());
+    let shapes = setup().base_shapes(&wide(128), &wide(8)).unwrap();
+    let scheme = Mup::from(shapes).with_start(Gpt2::new().with_std(0.2)).with_tied(true);
+    let device = device().autodiff();
+    let model = setup().initialize(nano(LAYERS, 128, &device), &scheme, 3).unwrap();
+    let measured = setup().measure(&model, &batch(6, &device), forward).unwrap();
+    let architecture = Architecture::new(Activation::Gelu, 1e-5, true, CONTEXT as u64).with_sequences(6);
+    let predicted = setup().plan(&model, &scheme).unwrap().predict(&architecture).unwrap();
+    let norm = |start: &StepZero| {
+        let path = "transformer.h.1.attn.c_attn.bias";
+        start.gradients.iter().find(|gradient| gradient.path == path).unwrap().norm.unwrap()
+    };
+    // The first block's factor, a quarter, taken for the whole makes it four times as much.
+    let ratio = norm(&measured) / norm(&predicted);
+    assert!((0.5..2.0).contains(&ratio), "{ratio}");
 }
 
 /// T5's attention without `1/sqrt(h)`, on one that has it; and its tied head.

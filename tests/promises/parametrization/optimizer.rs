@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::{
     grad_clipping::GradientClippingConfig,
+    lr_scheduler::{LrSchedulerConfig, cosine::CosineAnnealingLrSchedulerConfig},
     module::{Lora, Module, ModuleVisitor, Param},
     nn::loss::CrossEntropyLossConfig,
     optim::{AdamWConfig, GradientsParams, ModuleOptimizer, SgdConfig},
@@ -171,17 +172,49 @@ fn other_optimizers_and_schedulers() {
         }
     }
     // A scheduler with a rate for each group, beside an optimizer that knows none.
-    let mut scheduler = groups.lr_scheduler(&model, |multiplier| 0.5 * multiplier).unwrap();
+    let mut scheduler =
+        groups.lr_scheduler(&model, |multiplier| LrSchedulerConfig::Constant(0.5 * multiplier)).unwrap();
     let rates = scheduler.step();
     let id = burn::module::ParamId::new();
     assert_eq!(rates.lr_from_param(id, Some("transformer.wte.weight")), 2.0);
     assert_eq!(rates.lr_from_param(id, Some("transformer.h.0.mlp.c_fc.weight")), 0.5);
+    let mut cosine =
+        groups.lr_scheduler(&model, |rate| CosineAnnealingLrSchedulerConfig::new(0.125 * rate, 10)).unwrap();
+    assert_eq!(cosine.step().lr_from_param(id, Some("transformer.wte.weight")), 0.5);
+    let never = groups.lr_scheduler(&model, |rate| CosineAnnealingLrSchedulerConfig::new(rate, 0)).err().unwrap();
+    assert!(never.to_string().starts_with("the scheduler cannot be built: "), "{never}");
     // Clipping comes along.
     let config = AdamWConfig::new().with_grad_clipping(Some(GradientClippingConfig::Norm(1.0)));
     assert!(groups.adamw(&model, &config).unwrap().has_gradient_clipping());
     // Plain data.
     let file = serde_json::to_string(&groups).unwrap();
     assert_eq!(serde_json::from_str::<TrainingGroups>(&file).unwrap(), groups);
+}
+
+/// Rates without the multipliers that they belong to are another parametrization.
+#[test]
+fn the_model_has_what_the_plan_says() {
+    let scheme = Mup::from(shapes()).with_tied(true);
+    let (started, plan) = model(&scheme);
+    let adamw = |model: &NanoGpt, plan: &Plan| setup().adamw(model, plan, &AdamWConfig::new());
+    assert!(adamw(&started, &plan).is_ok());
+    let loaded = nano(8, 32, &device().autodiff()).load_record(started.clone().into_record());
+    let error = adamw(&loaded, &plan).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Attached);
+    let text = error.to_string();
+    assert!(
+        text.contains("in the forward pass, and the model does not; initialize the model with the scheme"),
+        "{text}"
+    );
+    assert!(adamw(&setup().attach(loaded, &scheme).unwrap(), &plan).is_ok());
+    assert_eq!(adamw(&started.clone().materialize(), &plan).err().unwrap().kind(), ErrorKind::Attached);
+    let plain = setup().plan(&started, &burn_init::Gpt2::new());
+    assert_eq!(plain.unwrap_err().kind(), ErrorKind::Attached);
+    let deeper = setup().plan(&nano(8, 32, &device()), &burn_init::Gpt2::new()).unwrap();
+    let shallow = setup().initialize(nano(7, 32, &device().autodiff()), &burn_init::Gpt2::new(), 1).unwrap();
+    let error = adamw(&shallow, &deeper).err().unwrap();
+    assert_eq!(error.path(), Some("transformer.h.7.ln_1.gamma"), "{error}");
+    assert!(error.to_string().contains("the plan has a line for it, and the model has no such parameter"), "{error}");
 }
 
 #[test]
@@ -205,7 +238,7 @@ fn numbers_of_a_group() {
         let error = changed(change).adamw(&model, &AdamWConfig::new()).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::InvalidValue);
         assert_eq!(error.to_string(), format!("{path}: the multiplier of its {found}; use a finite number, 0 or more"));
-        assert!(changed(change).lr_scheduler(&model, |rate| rate).is_err());
+        assert!(changed(change).lr_scheduler(&model, LrSchedulerConfig::Constant).is_err());
     }
     let huge = changed(&|group| group.epsilon = 1e300).adamw(&model, &AdamWConfig::new()).err().unwrap();
     assert!(huge.to_string().contains("its epsilon is 0.00001 times 1.0000e300"), "{huge}");
