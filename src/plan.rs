@@ -428,7 +428,7 @@ impl<'de> Deserialize<'de> for Plan {
 }
 
 /// A line as it is printed.
-#[derive(PartialEq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct Row {
     cells: [String; 6],
     because: String,
@@ -476,10 +476,11 @@ impl Row {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rows: Vec<Row> = Vec::new();
+        let mut seen = HashSet::new();
         for entry in &self.entries {
             let row = if f.alternate() { Row::folded(entry) } else { Row::new(entry) };
-            // Layers repeat each other: look back no further than folding needs.
-            if !f.alternate() || !rows.contains(&row) {
+            // Folded layers repeat each other.
+            if !f.alternate() || seen.insert(row.clone()) {
                 rows.push(row);
             }
         }
