@@ -23,6 +23,7 @@ pub struct PlanDiff {
 
 /// One parameter, or block of a packed one, that two plans do not start alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Change {
     /// Its path, with the block's columns.
     pub path: String,

@@ -72,6 +72,7 @@ type OnProgress = Arc<dyn Fn(Progress<'_>) + Send + Sync>;
 
 /// A file of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FileSummary {
     /// Its name.
     pub name: String,
@@ -83,6 +84,7 @@ pub struct FileSummary {
 
 /// What [`Checkpoint::safetensors`] and [`Checkpoint::burnpack`] did.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Written {
     /// The files with values.
     pub files: Vec<PathBuf>,

@@ -9,6 +9,7 @@ use crate::{Error, Plan, Role, Setup};
 
 /// One parameter, or one block of a packed one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Parameter {
     /// Its path.
     pub path: String,
@@ -34,6 +35,7 @@ pub struct Parameter {
 
 /// One row of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Loudest {
     /// Its index.
     pub index: u64,
