@@ -183,7 +183,7 @@ pub(crate) fn fits<E: Element>(what: &str, value: f64) -> Result<(), Misfit> {
 /// is `[out, in k…]`, one row for each output channel; a transposed one has its input channels first.
 fn orthogonal_matrix(param: &ParamSpec) -> Result<[u64; 2], Error> {
     let shape = match param.experts() {
-        Some(_) => &param.shape()[1..],
+        Some(_) => param.shape().get(1..).unwrap_or_default(),
         None => param.shape(),
     };
     let is_convolution = matches!(param.role(), Role::Convolution | Role::PatchEmbedding) && shape.len() > 2;
