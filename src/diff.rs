@@ -5,6 +5,8 @@ use std::{
     fmt,
 };
 
+use serde::Serialize;
+
 use crate::{
     plan::{Entry, Plan},
     rule::Law,
@@ -13,16 +15,18 @@ use crate::{
 
 /// What differs between two plans: two schemes on one model, or two versions of a model under one scheme. Made by [`Plan::diff`].
 ///
-/// Prints one line for each difference, layers that change alike folded together; nothing where there is none.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// Prints one line for each difference, layers that change alike folded together; nothing where there is none. In JSON it is the list of its [changes](Self::changes).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(transparent)]
 pub struct PlanDiff {
     changes: Vec<Change>,
     /// How many parameters there are by each folded path, changed or not.
+    #[serde(skip)]
     layers: BTreeMap<String, usize>,
 }
 
 /// One parameter, or block of a packed one, that two plans do not start alike.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Change {
     /// Its path, with the block's columns.

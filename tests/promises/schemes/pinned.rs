@@ -45,6 +45,12 @@ fn diffs_say_what_changes() {
         "transformer.wte.weight: 50 x 32 normal(std = 0.02), in full 0, 0.02 -> 50 x 32 normal(std = 0.02), in full 0, 0.0200001\n"
     );
     assert!(nearly(0.02 * (1.0 + f64::EPSILON)).is_empty());
+    assert_eq!(
+        serde_json::to_value(nearly(0.03)).unwrap(),
+        serde_json::json!([{
+            "path": "transformer.wte.weight", "before": "50 x 32 normal(std = 0.02)", "after": "50 x 32 normal(std = 0.03)"
+        }])
+    );
 
     // A deeper model: new layers, and another factor in the old ones.
     let deeper = gpt2.diff(&nano(3).plan(&Gpt2::new()).unwrap());
