@@ -242,6 +242,15 @@ fn one_path_each() {
     assert_eq!((error.kind(), error.path()), (ErrorKind::Config, Some("0.weight")));
 }
 
+/// A group selects what no role is known of, too, and then its role is asked for.
+#[test]
+fn groups_select_the_unknown() {
+    let mixer = crate::trees::Mixer::new(2, &device());
+    let group = ParamGroup::from_path("blocks.1.mixer.inn.weight");
+    let error = mixer.initialize_only(group, &Xavier::normal(), 1).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::UnknownRole, Some("blocks.1.mixer.inn.weight")));
+}
+
 /// A packed parameter is started as a whole: no block of it is kept, or selected, on its own.
 #[test]
 fn blocks_are_not_started_alone() {
