@@ -5,20 +5,29 @@ use std::{
     fmt,
 };
 
-use crate::plan::{Entry, Plan};
+use serde::Serialize;
+
+use crate::{
+    plan::{Entry, Plan},
+    rule::Law,
+    sample::Distribution,
+};
 
 /// What differs between two plans: two schemes on one model, or two versions of a model under one scheme. Made by [`Plan::diff`].
 ///
-/// Prints one line for each difference, layers that change alike folded together; nothing where there is none.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// Prints one line for each difference, layers that change alike folded together; nothing where there is none. In JSON it is the list of its [changes](Self::changes).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(transparent)]
 pub struct PlanDiff {
     changes: Vec<Change>,
     /// How many parameters there are by each folded path, changed or not.
+    #[serde(skip)]
     layers: BTreeMap<String, usize>,
 }
 
 /// One parameter, or block of a packed one, that two plans do not start alike.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Change {
     /// Its path, with the block's columns.
     pub path: String,
@@ -56,22 +65,56 @@ impl Plan {
     /// # Ok::<(), burn_init::Error>(())
     /// ```
     pub fn diff(&self, other: &Plan) -> PlanDiff {
-        let find = |plan: &Plan, entry: &Entry| {
-            let spec = entry.spec();
-            plan.blocks(spec.path()).iter().find(|other| other.spec().block() == spec.block()).map(start)
-        };
-        let mine = self.iter().map(|entry| Change {
-            path: name(entry),
-            before: Some(start(entry)),
-            after: find(other, entry),
+        let mine = self.iter().map(|entry| match twin(other, entry) {
+            Some(after) => {
+                let (before, after) = starts(entry, after);
+                Change { path: name(entry), before: Some(before), after: Some(after) }
+            }
+            None => Change { path: name(entry), before: Some(start(entry)), after: None },
         });
-        let new = other.iter().filter(|entry| find(self, entry).is_none());
+        let new = other.iter().filter(|entry| twin(self, entry).is_none());
         let new = new.map(|entry| Change { path: name(entry), before: None, after: Some(start(entry)) });
         let all: Vec<Change> = mine.chain(new).collect();
         let mut layers = BTreeMap::new();
         all.iter().for_each(|change| *layers.entry(folded(&change.path)).or_default() += 1);
         PlanDiff { changes: all.into_iter().filter(|change| change.before != change.after).collect(), layers }
     }
+}
+
+/// The same parameter, or block of it, in another plan.
+fn twin<'a>(plan: &'a Plan, entry: &Entry) -> Option<&'a Entry> {
+    let spec = entry.spec();
+    plan.blocks(spec.path()).iter().find(|other| other.spec().block() == spec.block())
+}
+
+/// How both start a parameter. What differs beyond the digits that a plan prints is shown in full.
+fn starts(before: &Entry, after: &Entry) -> (String, String) {
+    let texts = (start(before), start(after));
+    match texts.0 == texts.1 && !alike(before.law(), after.law()) {
+        true => (texts.0 + &in_full(before.law()), texts.1 + &in_full(after.law())),
+        false => texts,
+    }
+}
+
+/// Whether two laws of one family have the same numbers, up to how the last digits of an f64 were come by.
+fn alike(a: &Law, b: &Law) -> bool {
+    let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-12 * a.abs().max(b.abs());
+    numbers(a).iter().zip(&numbers(b)).all(near)
+}
+
+fn numbers(law: &Law) -> Vec<f64> {
+    match *law {
+        Law::Draw(Distribution::Normal { mean, std }) => vec![mean, std],
+        Law::Draw(Distribution::TruncatedNormal { mean, std, low, high }) => vec![mean, std, low, high],
+        Law::Draw(Distribution::Uniform { low, high }) => vec![low, high],
+        Law::Constant(number) | Law::Orthogonal { gain: number, .. } | Law::Fill { factor: number, .. } => vec![number],
+        Law::Keep => Vec::new(),
+    }
+}
+
+fn in_full(law: &Law) -> String {
+    let numbers: Vec<String> = numbers(law).iter().map(f64::to_string).collect();
+    format!(", in full {}", numbers.join(", "))
 }
 
 fn name(entry: &Entry) -> String {

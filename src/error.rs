@@ -18,7 +18,7 @@ pub enum ErrorKind {
     Unmatched,
     /// A parameter has two depth factors.
     ScaledTwice,
-    /// A factor is applied to a parameter that is kept as it is.
+    /// A factor is applied to a parameter that is kept as it is, or a packed one is kept in part.
     ScaledKept,
     /// A shape that the role, the packing or the replayed plan cannot have.
     Shape,

@@ -57,7 +57,7 @@
 //! | [`schemes`], [`Scheme`] | published schemes, and the registry that names them |
 //! | [`Initializer`], [`from_fn`], [`Depth`] | your own schemes, and composition: `.or`, `.with`, `.only`, `.depth_scaled` |
 //! | [`ParamSpec`], [`Role`], [`Init`], [`Rule`] | what is known about a parameter, and what it starts as, as data |
-//! | [`Plan`] | the scheme met with the tree: dry run, report, record, replay |
+//! | [`Plan`], [`PlanDiff`], [`Lock`] | the scheme met with the tree: dry run, report, record, replay; what changed; a start pinned for CI |
 //! | [`audit`] | an existing model or file of weights against a plan; the scheme that comes closest |
 //! | [`step_zero`] | loss, logits, stream and gradients of a fresh model: predicted, measured, and what is wrong in words |
 //! | [`Shard`], [`Blueprint`], [`HuggingFace`] | any block of any parameter; trees without tensors, for models that fit nowhere |

@@ -8,7 +8,7 @@ use crate::{
     error::{Error, ErrorKind},
     plan::Plan,
     rule::Law,
-    sample::STREAM_VERSION,
+    sample::{STREAM_VERSION, fnv_1a},
 };
 
 /// A start, pinned: the plan, the seed, the version of the streams, and a hash of the values of each parameter.
@@ -104,13 +104,7 @@ fn hashes(plan: &Plan, seed: u64) -> Result<BTreeMap<String, String>, Error> {
     drawn
         .map(|path| {
             let values: Vec<f32> = plan.whole(path, seed)?.values()?;
-            Ok((path.to_string(), format!("{:016x}", fnv_1a(&values))))
+            Ok((path.to_string(), format!("{:016x}", fnv_1a(values.iter().map(|value| value.to_bits().into())))))
         })
         .collect()
-}
-
-/// FNV-1a over the words of the bits.
-fn fnv_1a(values: &[f32]) -> u64 {
-    let start = 0xcbf2_9ce4_8422_2325u64;
-    values.iter().fold(start, |hash, value| (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0000_0100_0000_01b3))
 }

@@ -102,7 +102,7 @@ pub struct ParamSpec {
 }
 
 /// Saturating, so that a shape that no memory holds can still be planned and refused.
-fn product(shape: &[u64]) -> u64 {
+pub(crate) fn product(shape: &[u64]) -> u64 {
     shape.iter().fold(1, |product: u64, &d| product.saturating_mul(d))
 }
 

@@ -437,18 +437,52 @@ impl<'de> Deserialize<'de> for Plan {
         let entry = |EntryFile { param, rule, tied }: EntryFile| {
             // A fill that is not built in is bound later; its law is checked when the plan is replayed.
             let law = match &rule.init {
-                Init::Fill(fill) => Law::Fill { fill: fill.clone(), factor: rule.factor() },
+                Init::Fill(fill) => {
+                    rule.check().map_err(|error| error.at(param.path()))?;
+                    Law::Fill { fill: fill.clone(), factor: rule.factor() }
+                }
                 _ => rule.law(&param)?,
             };
             Ok(Entry { spec: param, rule, law, tied })
         };
-        let entries = file.entries.into_iter().map(entry).collect::<Result<_, Error>>();
+        let entries: Result<Vec<Entry>, Error> = file.entries.into_iter().map(entry).collect();
+        let entries = entries.and_then(|entries| consistent(&entries).map(|()| entries));
         Ok(Self::from_entries(entries.map_err(serde::de::Error::custom)?, file.warnings, file.remarks))
     }
 }
 
+/// Whether the lines are those of parameters, each there once and whole: a file may have been edited.
+fn consistent(entries: &[Entry]) -> Result<(), Error> {
+    let mut paths = HashSet::new();
+    for lines in entries.chunk_by(|a, b| a.spec.path == b.spec.path) {
+        let first = &lines[0].spec;
+        let error = |found: &str| Err(first.error(ErrorKind::Shape, found, "make the plan anew"));
+        if !paths.insert(first.path()) {
+            return error("the plan has this path in two places");
+        }
+        if lines.iter().any(|line| line.spec.shape != first.shape) {
+            return error("its blocks are of parameters of different shapes");
+        }
+        if first.experts.is_some_and(|experts| first.shape.len() != 3 || first.shape[0] != experts) {
+            return error("its first dimension is not that of its experts");
+        }
+        if lines.len() == 1 && first.block.is_none() {
+            continue;
+        }
+        let after = |end: u64, (index, line): (usize, &Entry)| match line.spec.block {
+            Some(block) if block.index == index as u64 && block.start == end => end.checked_add(block.len),
+            _ => None,
+        };
+        let width = lines.iter().enumerate().try_fold(0, after);
+        if width.is_none() || width != first.shape.last().copied() {
+            return error("its blocks do not stand side by side over its whole width");
+        }
+    }
+    Ok(())
+}
+
 /// A line as it is printed.
-#[derive(PartialEq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct Row {
     cells: [String; 6],
     because: String,
@@ -496,10 +530,11 @@ impl Row {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rows: Vec<Row> = Vec::new();
+        let mut seen = HashSet::new();
         for entry in &self.entries {
             let row = if f.alternate() { Row::folded(entry) } else { Row::new(entry) };
-            // Layers repeat each other: look back no further than folding needs.
-            if !f.alternate() || !rows.contains(&row) {
+            // Folded layers repeat each other.
+            if !f.alternate() || seen.insert(row.clone()) {
                 rows.push(row);
             }
         }

@@ -148,7 +148,7 @@ impl Setup {
         }
         let scope = |at: At<'_>| match at {
             At::Known(_, site) => site.specs.iter().any(|spec| select.matches(spec)),
-            At::Unknown(_, path) => select.matches_path(path),
+            At::Unknown(leaf, path) => select.matches_unknown(leaf.id, path),
         };
         let plan = survey.plan(&scope, scheme)?;
         match plan.is_empty() {
@@ -522,9 +522,7 @@ pub(crate) fn burn_dtype(dtype: Dtype) -> DType {
 /// Selects by burn's own groups. A group selects weights; biases and gains are selected by name or by role.
 impl From<ParamGroup> for Select {
     fn from(group: ParamGroup) -> Self {
-        Select::predicate("the parameter group", move |param| {
-            param.role().is_weight() && group.matches(&ParamId::from(param.id.0), Some(param.path()))
-        })
+        Select::group(move |id, path| group.matches(&ParamId::from(id), Some(path)))
     }
 }
 

@@ -79,6 +79,7 @@ pub enum Deviation {
 
 /// Something about one parameter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Finding {
     /// How much it matters.
     pub severity: Severity,

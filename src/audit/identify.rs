@@ -22,6 +22,7 @@ use crate::{
 
 /// Schemes that start this tree alike, and what of the start they do not explain.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Candidate {
     /// Their names in the registry: more than one where they have the same laws on this tree.
     pub names: Vec<String>,

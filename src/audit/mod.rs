@@ -77,6 +77,7 @@ use crate::{
 
 /// One parameter or block: what the plan has for it, what was measured, and what was found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Line {
     /// Path in the plan; in the model or file, for what the plan does not have.
     pub path: String,

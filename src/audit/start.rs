@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::statistics::Sample;
-use crate::param::ParamSpec;
+use crate::{param::ParamSpec, sample::fnv_1a};
 
 /// The values of one line of a plan: a parameter or a block of a packed one.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,7 +60,7 @@ impl Start {
     /// Takes in what stands at `path`, where the plan has the lines `specs`.
     pub fn take(&mut self, path: &str, specs: &[&ParamSpec], stored: Stored<'_>) {
         let owner = specs[0].path().to_string();
-        let hash = fnv_1a(stored.values);
+        let hash = hash_of(stored.values);
         if self.readings.contains_key(&owner) {
             self.copies.entry(owner).or_default().push((path.to_string(), hash));
             return;
@@ -73,7 +73,7 @@ impl Start {
     }
 
     pub fn take_extra(&mut self, path: &str, shape: &[u64], values: Option<&[f32]>) {
-        self.extras.push(Extra { path: path.into(), shape: shape.to_vec(), hash: values.map(fnv_1a) });
+        self.extras.push(Extra { path: path.into(), shape: shape.to_vec(), hash: values.map(hash_of) });
     }
 }
 
@@ -139,8 +139,6 @@ fn parts(specs: &[&ParamSpec], stored: &Stored<'_>) -> Vec<Part> {
         .collect()
 }
 
-/// FNV-1a over the words of the bits.
-fn fnv_1a(values: &[f32]) -> u64 {
-    let start = 0xcbf2_9ce4_8422_2325u64;
-    values.iter().fold(start, |hash, value| (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0000_0100_0000_01b3))
+fn hash_of(values: &[f32]) -> u64 {
+    fnv_1a(values.iter().map(|value| value.to_bits().into()))
 }

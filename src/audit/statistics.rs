@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// Non-finite values are counted and left out of everything else.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Statistics {
     /// Finite values.
     pub count: u64,

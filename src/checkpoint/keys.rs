@@ -245,7 +245,7 @@ impl Keys {
                     "join linear maps with the same inputs, or their biases",
                 ));
             }
-            shape[rank - 1] += other.shape()[rank - 1];
+            shape[rank - 1] = shape[rank - 1].saturating_add(other.shape()[rank - 1]);
         }
         if transposed {
             shape.swap(rank - 1, rank - 2);

@@ -41,7 +41,7 @@ use crate::{
     plan::Plan,
     role::{Dtype, Layout, Progress},
     rule::{Law, short},
-    sample::STREAM_VERSION,
+    sample::{STREAM_VERSION, fnv_1a},
     shard::drawable,
 };
 use sink::{Sink, Unfinished, cannot_read, cannot_write, damaged, write_whole};
@@ -72,6 +72,7 @@ type OnProgress = Arc<dyn Fn(Progress<'_>) + Send + Sync>;
 
 /// A file of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FileSummary {
     /// Its name.
     pub name: String,
@@ -83,6 +84,7 @@ pub struct FileSummary {
 
 /// What [`Checkpoint::safetensors`] and [`Checkpoint::burnpack`] did.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Written {
     /// The files with values.
     pub files: Vec<PathBuf>,
@@ -227,8 +229,7 @@ impl<'a> Checkpoint<'a> {
     /// What tells this checkpoint from others.
     fn notes(&self) -> BTreeMap<String, String> {
         let plan = serde_json::to_vec(self.plan).unwrap_or_default();
-        let start = 0xcbf2_9ce4_8422_2325u64;
-        let hash = plan.iter().fold(start, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let hash = fnv_1a(plan.into_iter().map(u64::from));
         let note = format!("seed {}, plan {hash:016x}, streams of version {STREAM_VERSION}", self.seed);
         [("burn-init".to_string(), note)].into()
     }

@@ -102,7 +102,7 @@ const NAMES: &[(&[&str], Within, Role)] = &[
     (&["q_proj", "c_q", "wq", "w_q", "query", "q", "to_q", "q_lin", "q_linear", "linear_q", "linear_query", "query_proj", "query_projection"], Anything, Query),
     (&["k_proj", "c_k", "wk", "w_k", "key", "k", "to_k", "k_lin", "k_linear", "linear_k", "linear_key", "key_proj", "key_projection"], Anything, Key),
     (&["v_proj", "c_v", "wv", "w_v", "value", "v", "to_v", "v_lin", "v_linear", "linear_v", "linear_value", "value_proj", "value_projection"], Anything, Value),
-    (&["o_proj", "to_out", "out_lin", "attn_out", "attention_output", "Wo", "c_proj", "proj", "dense", "wo", "w_o", "o", "out", "output", "out_proj",
+    (&["o_proj", "to_out", "out_lin", "Wo", "c_proj", "proj", "dense", "wo", "w_o", "o", "out", "output", "out_proj",
        "output_proj", "linear_out", "linear_o", "linear_output"], Attention, AttentionOutput),
     (&["attn_out", "att_c_proj", "attn_c_proj", "attention_output"], Anything, AttentionOutput),
     // mixture of experts
@@ -116,7 +116,7 @@ const NAMES: &[(&[&str], Within, Role)] = &[
     (&["linear_in", "fc_in"], Beside(&["linear_gate", "fc_gate"]), MlpUp),
     // plain MLP
     (&["c_fc", "fc1", "fc_1", "fc_in", "lin1", "linear1", "linear_1", "w1", "wi", "w_in", "up_proj", "up", "w_up", "dense_h_to_4h"], Anything, MlpIn),
-    (&["linear_in", "in_proj", "linear_inner", "fc_in"], Mlp, MlpIn),
+    (&["linear_in", "in_proj", "linear_inner"], Mlp, MlpIn),
     (&["dense"], Parent("intermediate"), MlpIn),
     (&["fc2", "fc_2", "lin2", "linear2", "linear_2", "w2", "down_proj", "down", "w_down", "dense_4h_to_h", "w_out", "mlp_c_proj"], Anything, MlpDown),
     (&["c_proj", "proj", "linear_out", "wo", "Wo", "out_proj", "linear_outer", "fc_out", "output"], Mlp, MlpDown),

@@ -9,12 +9,15 @@ use crate::{
 };
 
 type Predicate = dyn Fn(&ParamSpec) -> bool + Send + Sync;
+/// By burn's id and the path.
+type Group = dyn Fn(u64, &str) -> bool + Send + Sync;
 
 /// A selection of parameters: by path pattern, by role, by burn's `ParamGroup` or by a predicate.
 ///
 /// In a pattern `*` is one segment (or a part of one) and `**` any number of segments, and it is anchored at both ends. A pattern or a
 /// group selects weights; it selects a bias or a gain only if the pattern names it (`**.bias`, `ln_f.weight`), so that `"h.*.mlp.**"` does
-/// not draw biases by the rule of a matrix. A role selects exactly the parameters with that role.
+/// not draw biases by the rule of a matrix. A role selects exactly the parameters with that role. A predicate is asked about the parameters
+/// whose roles are known.
 #[derive(Clone)]
 pub struct Select(Kind);
 
@@ -22,6 +25,7 @@ pub struct Select(Kind);
 enum Kind {
     Pattern(Pattern),
     Roles(Vec<Role>),
+    Group(Arc<Group>),
     Predicate(String, Arc<Predicate>),
 }
 
@@ -31,6 +35,11 @@ impl Select {
         Self(Kind::Predicate(name.into(), Arc::new(predicate)))
     }
 
+    /// By a group of burn's.
+    pub(crate) fn group(group: impl Fn(u64, &str) -> bool + Send + Sync + 'static) -> Self {
+        Self(Kind::Group(Arc::new(group)))
+    }
+
     /// Whether `param` is selected.
     pub fn matches(&self, param: &ParamSpec) -> bool {
         match &self.0 {
@@ -38,13 +47,18 @@ impl Select {
                 pattern.matches(param.path()) && (param.role().is_weight() || pattern.names(param.path()))
             }
             Kind::Roles(roles) => roles.contains(&param.role()),
+            Kind::Group(group) => param.role().is_weight() && group(param.id.0, param.path()),
             Kind::Predicate(_, predicate) => predicate(param),
         }
     }
 
-    /// Whether a pattern matches a parameter of which only the path is known.
-    pub(crate) fn matches_path(&self, path: &str) -> bool {
-        matches!(&self.0, Kind::Pattern(pattern) if pattern.matches(path))
+    /// Whether it selects a parameter whose role is not known.
+    pub(crate) fn matches_unknown(&self, id: u64, path: &str) -> bool {
+        match &self.0 {
+            Kind::Pattern(pattern) => pattern.matches(path),
+            Kind::Group(group) => group(id, path),
+            Kind::Roles(_) | Kind::Predicate(..) => false,
+        }
     }
 
     /// The error of a selection that matches nothing, with a path to show what they look like.
@@ -90,6 +104,7 @@ impl fmt::Display for Select {
                 let names: Vec<_> = roles.iter().map(|role| role.name()).collect();
                 write!(f, "the role {}", names.join(" or "))
             }
+            Kind::Group(_) => write!(f, "the parameter group"),
             Kind::Predicate(name, _) => write!(f, "{name}"),
         }
     }

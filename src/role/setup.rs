@@ -148,6 +148,7 @@ impl From<(Role, u64)> for PackedBlock {
 
 /// How far [`initialize`](crate::ModuleInit::initialize) has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Progress<'a> {
     /// Path of the parameter that was just started.
     pub path: &'a str,

@@ -12,6 +12,7 @@ use crate::{
 
 /// What a [`Fill`] may use: the values it computes must depend on nothing else.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct FillContext<'a> {
     /// The parameter.
     pub param: &'a ParamSpec,

@@ -246,8 +246,10 @@ impl Init {
             false => bad(format!("{name} is not a finite number"), "use a number that fits f32"),
         };
         let cut = |low: f64, high: f64| {
-            if low.is_nan() || high.is_nan() || low >= high || low.is_infinite() || high.is_infinite() {
+            if low.is_nan() || high.is_nan() || low >= high {
                 bad("the interval is empty".into(), "use low < high, in sigmas")
+            } else if low.is_infinite() || high.is_infinite() {
+                bad("a bound is infinite".into(), "use a finite one: no normal lies beyond 7 sigmas")
             } else if low > 4.0 || high < -4.0 {
                 bad(
                     "the interval holds nearly nothing of the normal".into(),

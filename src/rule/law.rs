@@ -5,7 +5,7 @@ use std::fmt;
 use super::{Family, Fill, Init, VarianceScaling, short};
 use crate::{
     error::{Error, ErrorKind},
-    param::ParamSpec,
+    param::{ParamSpec, product},
     role::Role,
     sample::{Distribution, Element, holds, truncated_moments},
 };
@@ -183,14 +183,14 @@ pub(crate) fn fits<E: Element>(what: &str, value: f64) -> Result<(), Misfit> {
 /// is `[out, in k…]`, one row for each output channel; a transposed one has its input channels first.
 fn orthogonal_matrix(param: &ParamSpec) -> Result<[u64; 2], Error> {
     let shape = match param.experts() {
-        Some(_) => &param.shape()[1..],
+        Some(_) => param.shape().get(1..).unwrap_or_default(),
         None => param.shape(),
     };
     let is_convolution = matches!(param.role(), Role::Convolution | Role::PatchEmbedding) && shape.len() > 2;
     let matrix = match *shape {
-        [first, ref rest @ ..] if is_convolution => [first, rest.iter().product()],
+        [first, ref rest @ ..] if is_convolution => [first, product(rest)],
         [ref leading @ .., last] if !leading.is_empty() => {
-            [leading.iter().product(), param.block().map_or(last, |block| block.len)]
+            [product(leading), param.block().map_or(last, |block| block.len)]
         }
         _ => return Err(not_a_matrix(param)),
     };

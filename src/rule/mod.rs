@@ -171,6 +171,9 @@ impl Rule {
             }
             fits::<f32>(name, value).or_else(|(found, todo)| bad(found, todo))?;
         }
+        if !self.factor().is_finite() {
+            return bad(format!("the product of all factors is {}", self.factor()), "use smaller ones");
+        }
         for (name, value) in self.training() {
             if !value.is_finite() || value < 0.0 {
                 return bad(format!("{name} multiplier is {value}"), "use a finite number, 0 or more");

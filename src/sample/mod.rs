@@ -37,6 +37,7 @@ pub(crate) use element::holds;
 pub(crate) use pieces::each;
 pub use special::truncated_moments;
 pub use stream::Stream;
+pub(crate) use stream::fnv_1a;
 
 /// Version of the mapping from (seed, path, index) to values: another one at each change of any drawn value.
 pub const STREAM_VERSION: u32 = 1;

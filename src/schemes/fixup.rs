@@ -18,6 +18,8 @@ use crate::{
 /// | token, position embedding | `N(0, 1/sqrt(d)) (9N)^-1/4` |
 /// | query, key | Xavier uniform, gain `1/sqrt(2)` |
 /// | value, attention output, MLP | Xavier uniform times `(9N)^-1/4` in a decoder, `0.67 N^-1/4` in an encoder |
+/// | untied head | `N(0, 1/sqrt(d))` |
+/// | other maps | Xavier uniform |
 /// | biases of query, key and value | `U(+-1/sqrt(fan_in))`, PyTorch's default |
 /// | other biases | 0 |
 /// | scalar scales of branches | 1 |

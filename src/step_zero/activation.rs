@@ -11,6 +11,7 @@ use super::gauss;
 /// The gated ones multiply it with a second, independent projection: `act(gate(x)) * up(x)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Activation {
     /// `x Phi(x)`, exact.
     Gelu,

@@ -15,6 +15,7 @@ const LONGEST: u64 = 10_000_000;
 /// nothing to leading order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Architecture {
     /// The nonlinearity of the MLPs.
     pub activation: Activation,

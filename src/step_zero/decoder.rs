@@ -145,6 +145,15 @@ impl Tree<'_> {
         entry.map_or(NormPlacement::default(), |entry| entry.spec().norm_placement())
     }
 
+    /// The bias of a weight; of a packed one, the same block of it.
+    fn bias(&self, weight: &Entry) -> Option<&Entry> {
+        let path = weight.spec().path();
+        let beside = path.strip_suffix("weight").map(|stem| format!("{stem}bias"));
+        let lines = self.plan.blocks(&beside.unwrap_or_else(|| format!("{path}_bias")));
+        let block = weight.spec().block().map_or(0, |block| block.index as usize);
+        lines.get(block).or(lines.first())
+    }
+
     /// The one matrix of these roles in this layer.
     fn matrix(&self, roles: &[Role], layer: Option<u64>) -> Result<Matrix, Error> {
         let mut found = self.find(roles, layer);
@@ -156,10 +165,7 @@ impl Tree<'_> {
                 "predict covers a plain decoder: one attention and one MLP per layer",
             ));
         }
-        let stem = entry.spec().path().strip_suffix("weight");
-        let biases = stem.map_or(&[][..], |stem| self.plan.blocks(&format!("{stem}bias")));
-        let block = |entry: &Entry| entry.spec().block().map(|block| block.index);
-        let bias = biases.iter().find(|bias| block(bias) == block(entry)).or(biases.first());
+        let bias = self.bias(entry);
         let std = second_moment(entry)?.sqrt();
         if entry.law().mean().abs() * entry.rule().forward.abs() > 0.1 * std {
             return Err(entry.spec().error(

@@ -138,7 +138,7 @@ impl Heard {
                 && seen(&&first[0])
                 && first.iter().filter(seen).count() == 1
                 && last.iter().all(|z| seen(&z));
-            let (mut squares, mut count, mut entropy) = (0.0, 0.0, 0.0);
+            let (mut squares, mut count, mut entropy, mut rows) = (0.0, 0.0, 0.0, 0.0);
             for row in head.chunks_exact(width) {
                 let max = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
                 let (mut sum, mut weighted) = (0.0, 0.0);
@@ -149,19 +149,22 @@ impl Heard {
                     squares += z * z;
                     count += 1.0;
                 }
-                entropy += sum.ln() - weighted / sum;
+                // A padded query that sees nothing has no weights.
+                if row.iter().any(|z| seen(&z)) {
+                    entropy += sum.ln() - weighted / sum;
+                    rows += 1.0;
+                }
             }
-            [squares, count, entropy, f64::from(u8::from(causal))]
+            [squares, count, entropy, rows, f64::from(u8::from(causal))]
         };
         let heads = pieces::map(values, length * width, of_head);
-        let [squares, count, entropy, causal] = added(&heads);
-        let rows = (values.len() / width.max(1)).max(1) as f64;
+        let [squares, count, entropy, rows, causal] = added(&heads);
         let std = (squares / f64::max(count, 1.0)).sqrt();
         let layer = point.layer.unwrap_or(0);
         if causal == heads.len() as f64 {
             self.causal.insert(layer);
         }
-        self.attention.push(Scores { layer, std, entropy: entropy / rows, ends: None });
+        self.attention.push(Scores { layer, std, entropy: entropy / f64::max(rows, 1.0), ends: None });
         std.is_finite() && entropy.is_finite()
     }
 }

@@ -11,6 +11,9 @@ pub(super) struct LogitLaw {
     pub own: Option<Own>,
 }
 
+/// An own-token logit so far above the others is all of the sum, and leaves the steps of the integral no digits.
+const ALONE: f64 = 1e12;
+
 /// From this spread on the softmax is all but the largest logit: the entropy falls like 1/s.
 const FROZEN: f64 = 20.0;
 
@@ -36,6 +39,9 @@ impl LogitLaw {
 
     /// The mean entropy of the softmax, ln S - sum_i p_i z_i.
     pub fn entropy(&self) -> f64 {
+        if self.centre() > ALONE {
+            return 0.0;
+        }
         if self.std > FROZEN {
             return self.times(FROZEN / self.std).entropy() * FROZEN / self.std;
         }
@@ -48,6 +54,9 @@ impl LogitLaw {
     fn integral(&self) -> f64 {
         const STEP: f64 = 0.25;
         let centre = self.centre();
+        if centre > ALONE {
+            return centre;
+        }
         let gumbel = |u: f64| (-(centre - u).exp()).exp();
         let difference = |u: f64| gumbel(u) - self.cdf(u);
         let mut sum = difference(centre);
@@ -109,6 +118,13 @@ mod tests {
 
     fn law(vocab: f64, std: f64) -> LogitLaw {
         LogitLaw { vocab, std, own: None }
+    }
+
+    /// Whatever a file says.
+    #[test]
+    fn an_own_logit_without_end() {
+        let law = LogitLaw { own: Some(Own { mean: 1e30, std: 0.0 }), ..law(100.0, 0.0) };
+        assert_eq!((law.log_sum_exp(), law.entropy()), (1e30, 0.0));
     }
 
     #[test]

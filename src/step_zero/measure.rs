@@ -317,9 +317,18 @@ mod tests {
         assert!((open.loss - 4.852).abs() < 5e-4, "{}", open.loss);
         assert_eq!(open.findings()[0].fault, Fault::PaddingCounts);
         assert!(open.findings()[0].cause.starts_with("21.9 % of the probability falls on padding"));
-        let unsaid = Batch { vocab: None, ..batch };
+        let unsaid = Batch { vocab: None, ..batch.clone() };
         let error = step_zero(&unsaid, |_, _| row(f32::NEG_INFINITY)).unwrap_err();
         assert_eq!(error.to_string(), "logit 100 is -inf; if these are padding, say so by Batch::with_vocab");
+        // Code that has no -inf takes a number that is as good as that.
+        assert_eq!(step_zero(&batch, |_, _| row(-1e9)).unwrap().loss, masked.loss);
+        for (padding, found) in [(-1e9, "-1e9"), (f32::MIN, "-3.4028235e38")] {
+            let error = step_zero(&unsaid, |_, _| row(padding)).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("logit 100 is {found}; if these are padding, say so by Batch::with_vocab")
+            );
+        }
     }
 
     #[test]
@@ -382,6 +391,21 @@ mod tests {
         assert_eq!(moments(&result.stream), [1.0, 9.0, 25.0, 9.0, 25.0]);
         assert_eq!(moments(&result.branches), [4.0, 16.0, 4.0, 16.0]);
         assert_eq!((result.final_norm, result.d_model), (Some(1.0), Some(2)));
+    }
+
+    /// A query of padding may look at nothing; the others weigh their keys as ever.
+    #[test]
+    fn queries_that_see_nothing_have_no_weights() {
+        let device = Device::default();
+        for mask in [f32::NEG_INFINITY, -1e9] {
+            let scores = Tensor::<3>::from_data([[[mask; 3], [0.0, 0.0, mask], [0.0, 0.0, mask]]], &device);
+            let result = step_zero(&batch([[0, 1, 2]], [[1, 2, 3]]), |_, probe| {
+                probe.show(Site::AttnScores.in_layer(0), &scores);
+                logits([[0.0; 4]; 3])
+            })
+            .unwrap();
+            assert!((result.attention[0].entropy - 2f64.ln()).abs() < 1e-12, "{:?}", result.attention);
+        }
     }
 
     #[test]

@@ -124,6 +124,7 @@ fn one_seed() -> u64 {
 ///
 /// In the residual stream of a fresh model the mean is 0 up to O(1/d), so its second moment is its variance, too.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Reading {
     /// Where.
     pub point: Point,
@@ -147,6 +148,7 @@ pub struct Reading {
 
 /// The attention scores of one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Scores {
     /// The layer, counted from 0.
     pub layer: u64,
@@ -161,6 +163,7 @@ pub struct Scores {
 
 /// The second moments of what attention adds to the stream at the first position, which sees itself alone, and at the last, which sees all.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Ends {
     /// Positions T of a sequence.
     pub length: u64,
@@ -172,6 +175,7 @@ pub struct Ends {
 
 /// The gradient of one parameter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Gradient {
     /// The path of the parameter.
     pub path: String,
@@ -181,6 +185,7 @@ pub struct Gradient {
 
 /// Standard deviations of a measurement with one seed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Spread {
     /// Of the loss.
     pub loss: f64,

@@ -9,6 +9,7 @@ use crate::{Error, NormPlacement, Plan, Role, Setup};
 
 /// One parameter, or one block of a packed one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Parameter {
     /// Its path.
     pub path: String,
@@ -44,6 +45,7 @@ fn one() -> f64 {
 
 /// One row of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Loudest {
     /// Its index.
     pub index: u64,

@@ -3,7 +3,7 @@
 use super::measure::failed;
 use crate::Error;
 
-/// Beyond this a logit says no more than that something is broken.
+/// Beyond this a logit says no more than that something is broken; below its negative that it is masked, where code has no -inf.
 const LARGEST_LOGIT: f64 = 1e6;
 
 /// Numbers of one position.
@@ -37,6 +37,9 @@ impl Position {
         if max > LARGEST_LOGIT {
             return Err(failed(format!("a logit is {max:e}"), "look at the scale of the table that makes the logits"));
         }
+        if let Some((i, z)) = counted.iter().enumerate().find(|(_, z)| f64::from(**z) < -LARGEST_LOGIT) {
+            return Err(failed(format!("logit {i} is {z:e}"), PADDING));
+        }
         let (sum, weighted) = softmax_sums(counted, max);
         let (padding, weighted_padding) = softmax_sums(padded, max);
         let (sum, weighted) = (sum + padding, weighted + weighted_padding);
@@ -58,6 +61,8 @@ impl Position {
     }
 }
 
+const PADDING: &str = "if these are padding, say so by Batch::with_vocab";
+
 /// `sum e^(z - max)` and `sum e^(z - max) (z - max)`.
 fn softmax_sums(logits: &[f32], max: f64) -> (f64, f64) {
     logits.iter().fold((0.0, 0.0), |(sum, weighted), &z| {
@@ -71,10 +76,7 @@ fn not_finite(row: &[f32], vocab: usize) -> Error {
     let masked = |i: usize, z: f32| i >= vocab && z == f32::NEG_INFINITY;
     let found = row.iter().enumerate().find(|&(i, z)| !z.is_finite() && !masked(i, *z));
     let (i, z) = found.map_or((0, f32::NAN), |(i, z)| (i, *z));
-    let todo = if z == f32::NEG_INFINITY {
-        "if these are padding, say so by Batch::with_vocab"
-    } else {
-        "look at the first point of the stream that is not finite"
-    };
+    let todo =
+        if z == f32::NEG_INFINITY { PADDING } else { "look at the first point of the stream that is not finite" };
     failed(format!("logit {i} is {z}"), todo)
 }

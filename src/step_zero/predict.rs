@@ -20,6 +20,9 @@ const LARGE: f64 = 30.0;
 
 impl Plan {
     /// Predicts step zero; see [`predict`].
+    ///
+    /// # Errors
+    /// See [`predict`].
     pub fn predict(&self, architecture: &Architecture) -> Result<StepZero, Error> {
         predict(self, architecture)
     }

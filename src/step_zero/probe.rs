@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 /// its projection and its dropout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Site {
     /// The residual stream before a block; before block 0 it is the embedding. `[batch, seq, d_model]`
     ResidPre,

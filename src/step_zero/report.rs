@@ -65,6 +65,7 @@ pub struct Beside<'a> {
 
 /// One quantity, measured and predicted; `None` where a side lacks it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Row {
     /// What it is: `loss`, `3.resid_mid`, `3.resid_mid gradient`, the path of a parameter.
     pub name: String,

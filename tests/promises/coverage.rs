@@ -242,6 +242,15 @@ fn one_path_each() {
     assert_eq!((error.kind(), error.path()), (ErrorKind::Config, Some("0.weight")));
 }
 
+/// A group selects what no role is known of, too, and then its role is asked for.
+#[test]
+fn groups_select_the_unknown() {
+    let mixer = crate::trees::Mixer::new(2, &device());
+    let group = ParamGroup::from_path("blocks.1.mixer.inn.weight");
+    let error = mixer.initialize_only(group, &Xavier::normal(), 1).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::UnknownRole, Some("blocks.1.mixer.inn.weight")));
+}
+
 /// A packed parameter is started as a whole: no block of it is kept, or selected, on its own.
 #[test]
 fn blocks_are_not_started_alone() {
@@ -288,7 +297,7 @@ fn split_streams_are_warned_about() {
 /// Numbers that no float holds are found before anything is drawn.
 #[test]
 fn values_in_range() {
-    use burn_init::{Dtype, Factor, FactorKind, Rule, StackPlace};
+    use burn_init::{Blueprint, Dtype, Factor, FactorKind, Initializer, Rule, StackPlace};
     let linear = || LinearConfig::new(4, 4).init(&device());
     let huge = Factor { kind: FactorKind::Other, value: 1e300, because: "1e300".into() };
     let scheme = from_fn(move |_| Rule::from(Init::normal(0.02)).scaled(huge.clone()));
@@ -306,6 +315,31 @@ fn values_in_range() {
     assert_eq!(few.unwrap_err().kind(), ErrorKind::InvalidValue);
     let packed = Setup::new().packed("weight", [(Role::Query, u64::MAX), (Role::Key, 2)]);
     assert_eq!(packed.plan(&linear(), &Xavier::normal()).unwrap_err().kind(), ErrorKind::Shape);
+    // Sizes and layers that no machine counts.
+    let huge = u64::MAX / 2;
+    for tree in [
+        Blueprint::new().parameter("pos_embed", [huge, huge, 4]),
+        Blueprint::new().parameter("h.0.mlp.experts.w2", [huge, huge, 4]),
+        Blueprint::new().linear("attn.qkv.weight", [huge, 4]),
+    ] {
+        for scheme in [&Xavier::normal() as &dyn Initializer, &from_fn(|_| Init::orthogonal(1.0)), &Gpt2::new()] {
+            if let Ok(plan) = tree.plan(scheme) {
+                assert!(plan.lock(1).is_err(), "{plan}");
+            }
+        }
+    }
+    let far = Blueprint::new().linear(format!("h.{}.attn.c_proj.weight", u64::MAX), [4, 4]);
+    assert_eq!(far.plan(&Gpt2::new()).unwrap().iter().next().unwrap().spec().layer(), Some(0), "no index of a layer");
+    let joined = Blueprint::new().linear("q.weight", [2, huge]).linear("k.weight", [2, huge + 2]);
+    let plan = joined.plan(&Xavier::normal()).unwrap();
+    let keys = burn_init::checkpoint::Keys::new().join(["q.weight", "k.weight"], "qk.weight");
+    let error = burn_init::checkpoint::Checkpoint::new(&plan, 1).keys(keys).files().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Shape);
+    // Each factor fits, and their product does not.
+    let ten = (0..10).map(|_| Factor { kind: FactorKind::Other, value: 1e38, because: "1e38".into() });
+    let rule = ten.fold(Rule::from(Init::constant(0.0)), Rule::scaled);
+    let error = linear().plan(&from_fn(move |_| rule.clone())).unwrap_err().to_string();
+    assert_eq!(error, "weight [4, 4]: the product of all factors is inf; use smaller ones");
     let alias = Setup::new().alias("no_such", "x");
     assert_eq!(alias.plan(&linear(), &Xavier::normal()).unwrap_err().kind(), ErrorKind::Unmatched);
 }

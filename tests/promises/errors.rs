@@ -83,6 +83,10 @@ fn numbers() {
             "truncated_normal(std = 0.02, +--3 sigma): the interval is empty; use low < high, in sigmas",
         ),
         (
+            Init::TruncatedNormal { mean: 0.0, std: 0.02, low: 0.0, high: f64::INFINITY, compensated: false },
+            "truncated_normal(std = 0.02, [0, inf] sigma): a bound is infinite; use a finite one: no normal lies beyond 7 sigmas",
+        ),
+        (
             Init::VarianceScaling(VarianceScaling { scale: -1.0, fan: Fan::In, family: Family::Normal }),
             "variance_scaling(-1 / fan_in, normal): scale is negative; use 0 or more",
         ),

@@ -5,7 +5,7 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn_init::{
-    Depth, Gpt2, Init, Initializer, ModuleInit as _, Role, Scheme, Setup, from_fn,
+    Blueprint, Depth, Gpt2, Init, Initializer, ModuleInit as _, Role, Scheme, Setup, from_fn,
     reference::{Norm, NormPlacement, Positions, Transformer, TransformerConfig},
     schemes::DeepNet,
     step_zero::{Activation, Architecture, Batch, Fault, StepZero, measure},
@@ -137,6 +137,33 @@ fn every_norm_position_and_head() {
 fn biases_count() {
     let biased = from_fn(|p| (p.role() == Role::Bias).then(|| Init::normal(0.03))).or(Gpt2::new());
     agrees(&config(), &biased);
+}
+
+/// Each block of a packed projection has its own bias, whether it is called `qkv.bias` or `qkv_bias`.
+#[test]
+fn biases_of_packed_projections() {
+    let biased = from_fn(|p| match (p.role(), p.weight_role()) {
+        (Role::Bias, Some(Role::Value)) => Some(Init::normal(0.3)),
+        (Role::Bias, Some(Role::Query)) => Some(Init::normal(0.1)),
+        _ => None,
+    })
+    .or(Gpt2::new());
+    let predict = |attention: fn(Blueprint) -> Blueprint| {
+        let tree = attention(Blueprint::new().embedding("wte.weight", [300, 64]))
+            .linear("h.0.attn.c_proj.weight", [64, 64])
+            .linear("h.0.mlp.c_fc.weight", [64, 256])
+            .linear("h.0.mlp.c_proj.weight", [256, 64]);
+        let plan = tree.plan(&biased).unwrap();
+        plan.predict(&Architecture::new(Activation::Gelu, 1e-5, true, 16)).unwrap().branches[0].second_moment
+    };
+    let apart = predict(|tree| {
+        ["query", "key", "value"].iter().fold(tree, |tree, name| {
+            tree.linear(format!("h.0.attn.{name}.weight"), [64, 64]).linear(format!("h.0.attn.{name}.bias"), [64])
+        })
+    });
+    let packed = predict(|tree| tree.linear("h.0.attn.qkv.weight", [64, 192]).linear("h.0.attn.qkv.bias", [192]));
+    let raw = predict(|tree| tree.parameter("h.0.attn.qkv", [64, 192]).parameter("h.0.attn.qkv_bias", [192]));
+    assert_eq!([packed, raw], [apart; 2]);
 }
 
 #[test]

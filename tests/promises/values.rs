@@ -390,6 +390,35 @@ fn a_plan_replays() {
     assert_eq!(wider.kind(), burn_init::ErrorKind::Shape);
     let stale = file.replace("\"stream_version\":1", "\"stream_version\":0");
     assert!(serde_json::from_str::<Plan>(&stale).unwrap_err().to_string().contains("would draw other values"));
+
+    // Lines that were edited so that they do not make up their parameters.
+    let weight = "transformer.h.0.attn.c_attn.weight [32, 96]: ";
+    for (from, to, text) in [
+        (
+            r#"{"index":1,"start":32,"len":32}"#,
+            r#"{"index":1,"start":32,"len":64}"#,
+            "its blocks do not stand side by side",
+        ),
+        (
+            r#"{"index":1,"start":32,"len":32}"#,
+            r#"{"index":7,"start":32,"len":32}"#,
+            "its blocks do not stand side by side",
+        ),
+        (r#""shape":[32,96]"#, r#""shape":[32,90]"#, "its blocks are of parameters of different shapes"),
+        (
+            r#""block":{"index":0,"#,
+            r#""experts":5,"block":{"index":0,"#,
+            "its first dimension is not that of its experts",
+        ),
+    ] {
+        let edited = file.replacen(from, to, 1);
+        assert_ne!(edited, file, "{from}");
+        let error = serde_json::from_str::<Plan>(&edited).unwrap_err().to_string();
+        assert!(error.starts_with("transformer.h.0.attn.c_attn.weight [32, 9") && error.contains(text), "{error}");
+    }
+    let again = file.replace("transformer.h.1.attn.c_attn.weight", "transformer.h.0.attn.c_attn.weight");
+    let error = serde_json::from_str::<Plan>(&again).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{weight}the plan has this path in two places")), "{error}");
 }
 
 /// A fill of the user's own is bound by name.

@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, ErrorKind},
-    param::{Block, Fans, ParamSpec},
+    param::{Block, Fans, ParamSpec, product},
     role::{PackedBlock, Role, names::Holder},
 };
 
@@ -33,16 +33,16 @@ pub(super) fn fans(
     let matrix = if experts.is_some() { &shape[1..] } else { shape };
     match (holder, matrix) {
         (Holder::Convolution, [out, inner, kernel @ ..]) => {
-            let field: u64 = kernel.iter().product();
-            Some(Fans { fan_in: inner * field, fan_out: out * field })
+            let field = product(kernel);
+            Some(Fans { fan_in: inner.saturating_mul(field), fan_out: out.saturating_mul(field) })
         }
         (Holder::TransposedConvolution, [inner, out, kernel @ ..]) => {
-            let field: u64 = kernel.iter().product();
-            Some(Fans { fan_in: inner * field, fan_out: out * field })
+            let field = product(kernel);
+            Some(Fans { fan_in: inner.saturating_mul(field), fan_out: out.saturating_mul(field) })
         }
         (Holder::Norm | Holder::Activation, _) => None,
         (_, [rest @ .., last]) if role.is_table() && !rest.is_empty() => {
-            Some(Fans { fan_in: *last, fan_out: rest.iter().product() })
+            Some(Fans { fan_in: *last, fan_out: product(rest) })
         }
         (_, [fan_in, fan_out]) if layout_known => Some(Fans { fan_in: *fan_in, fan_out: *fan_out }),
         _ => None,
@@ -76,7 +76,7 @@ pub(super) fn split(whole: &ParamSpec, blocks: &[PackedBlock], layout_known: boo
         None => vec![width / blocks.len() as u64; blocks.len()],
     };
     let reads_stream = blocks.iter().any(|block| block.role == Role::Query);
-    let square = whole.shape.len() == 2 && whole.shape[0] * blocks.len() as u64 == width;
+    let square = whole.shape.len() == 2 && whole.shape[0].checked_mul(blocks.len() as u64) == Some(width);
     if blocks.iter().all(|block| block.width.is_none()) && reads_stream && blocks.len() == 3 && !square {
         return Err(whole.error(
             ErrorKind::Shape,

@@ -19,7 +19,7 @@ use crate::{
     param::{Identity, ParamSpec, Stack},
 };
 use blocks::{fans, reads_or_writes, split};
-use stacks::{StackDraft, list_of};
+use stacks::{MOST, StackDraft, list_of};
 
 /// A parameter as the tree shows it.
 #[derive(Debug, Clone)]
@@ -237,7 +237,6 @@ impl<'a> Reader<'a> {
                     "list of layers with projections that write into a residual stream",
                 ));
             }
-            const MOST: u64 = 1 << 40;
             if place.layers > MOST || place.branches.is_some_and(|branches| branches > MOST) {
                 return Err(Error::new(
                     ErrorKind::InvalidValue,

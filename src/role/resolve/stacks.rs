@@ -110,7 +110,7 @@ impl Reader<'_> {
         for (index, leaf) in self.leaves.iter().enumerate() {
             let lengths = (0..leaf.segments.len()).rev();
             let found = lengths.filter(|&n| self.stacks.contains_key(&leaf.segments[..n].join("."))).find_map(|n| {
-                match leaf.segments[n].parse().ok().filter(|_| is_list(&leaf.containers[n])) {
+                match list_index(leaf, n) {
                     Some(layer) => Some((n, layer)),
                     None if n == 0 => Some((0, 0)),
                     None => None,
@@ -276,13 +276,21 @@ pub(super) fn list_of(leaf: &Leaf, end: usize) -> Option<(usize, u64)> {
     (0..end.saturating_sub(2)).rev().find_map(|at| layer_at(leaf, at).filter(|_| named(at)))
 }
 
+/// More layers or additions than that are a mistake, and such a number in a path is no index of a layer.
+pub(super) const MOST: u64 = 1 << 40;
+
+/// The index that a segment is, of an element of a list.
+fn list_index(leaf: &Leaf, at: usize) -> Option<u64> {
+    leaf.segments[at].parse().ok().filter(|&index| index < MOST && is_list(&leaf.containers[at]))
+}
+
 /// The list that the segment at `at` is an index of, unless it is one of experts or heads, or inside of a branch.
 pub(super) fn layer_at(leaf: &Leaf, at: usize) -> Option<(usize, u64)> {
-    let layer = leaf.segments[at].parse().ok()?;
+    let layer = list_index(leaf, at)?;
     let parent = at.checked_sub(1).map_or("", |parent| leaf.segments[parent].as_str());
     let inner = names::is_expert(parent)
         || parent == "heads"
         || names::is_mlp(&parent.to_lowercase())
         || names::is_attention(&parent.to_lowercase());
-    (is_list(&leaf.containers[at]) && !inner).then_some((at, layer))
+    (!inner).then_some((at, layer))
 }

@@ -102,6 +102,7 @@ pub enum Fault {
 
 /// Something wrong with a start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Finding {
     /// What it is about.
     pub fault: Fault,

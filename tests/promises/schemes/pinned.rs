@@ -37,6 +37,21 @@ fn diffs_say_what_changes() {
          transformer.h.*.attn.c_attn.weight[0..32]: 32 x 96 normal(std = 0.02) -> 32 x 96 zeros\n"
     );
 
+    // What the printed digits do not show is a difference all the same; what is but rounding of an f64 is none.
+    let nearly =
+        |std: f64| gpt2.diff(&nano(2).plan(&Gpt2::new().with(Role::TokenEmbedding, Init::normal(std))).unwrap());
+    assert_eq!(
+        nearly(0.0200001).to_string(),
+        "transformer.wte.weight: 50 x 32 normal(std = 0.02), in full 0, 0.02 -> 50 x 32 normal(std = 0.02), in full 0, 0.0200001\n"
+    );
+    assert!(nearly(0.02 * (1.0 + f64::EPSILON)).is_empty());
+    assert_eq!(
+        serde_json::to_value(nearly(0.03)).unwrap(),
+        serde_json::json!([{
+            "path": "transformer.wte.weight", "before": "50 x 32 normal(std = 0.02)", "after": "50 x 32 normal(std = 0.03)"
+        }])
+    );
+
     // A deeper model: new layers, and another factor in the old ones.
     let deeper = gpt2.diff(&nano(3).plan(&Gpt2::new()).unwrap());
     let new = deeper.changes().iter().filter(|change| change.before.is_none());
@@ -63,6 +78,9 @@ fn locks_hold() {
     };
     let other = nano(2).plan(&Gpt2::new().with_std(0.03)).unwrap();
     assert!(fails(&lock, &other).contains("normal(std = 0.02) -> 50 x 32 normal(std = 0.03)"));
+
+    let close = nano(2).plan(&Gpt2::new().with_std(0.0200001)).unwrap();
+    assert!(fails(&lock, &close).starts_with("transformer.wte.weight: the plan is not the one that was pinned"));
 
     // One digit of one hash, and the version of the streams.
     let hash = file.find("\"transformer.wte.weight\":\"").unwrap() + "\"transformer.wte.weight\":\"".len();
