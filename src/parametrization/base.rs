@@ -193,20 +193,30 @@ impl From<BaseSize> for Base {
 }
 
 fn in_base(error: Error, base: &ParamSpec) -> Error {
-    base.error(
-        error.kind(),
-        "the base model does not show the number of its heads",
-        "state it in the Setup of the base model: .heads(\"**\", 4)",
-    )
+    match (error.kind(), base.heads()) {
+        (ErrorKind::Shape, Ok(heads)) => base.error(
+            ErrorKind::Shape,
+            format!("{heads} heads do not divide the {} columns of the query of the base model", query_columns(base)),
+            "plan the base model with a Setup of its own, .heads(\"**\", 4), and use BaseShapes::new",
+        ),
+        (kind, _) => base.error(
+            kind,
+            "the base model does not show the number of its heads",
+            "state it in the Setup of the base model: .heads(\"**\", 4)",
+        ),
+    }
+}
+
+fn query_columns(param: &ParamSpec) -> u64 {
+    match param.block() {
+        Some(block) => block.len,
+        None => param.shape().last().copied().unwrap_or(0),
+    }
 }
 
 /// Width of a query head: the columns of the query over the number of heads.
 pub(crate) fn head_width(param: &ParamSpec) -> Result<f64, Error> {
-    let columns = match param.block() {
-        Some(block) => block.len,
-        None => param.shape().last().copied().unwrap_or(0),
-    };
-    let heads = param.heads()?;
+    let (columns, heads) = (query_columns(param), param.heads()?);
     if heads == 0 || columns == 0 || !columns.is_multiple_of(heads) {
         return Err(param.error(
             ErrorKind::Shape,

@@ -179,6 +179,14 @@ fn tied_and_heads() {
          state it in the Setup of the base model: .heads(\"**\", 4)"
     );
     assert!(Setup::new().plan(&nano(2, 32, &device), &mup.without_attention()).is_ok());
+    // A number that fits the model only.
+    let three = Setup::new().heads("**", 3);
+    let mup = Mup::from(three.base_shapes(&nano(2, 24, &device), &nano(2, 8, &device)).unwrap()).with_tied(true);
+    assert_eq!(
+        text(three.plan(&nano(2, 24, &device), &mup)),
+        "transformer.h.0.attn.c_attn.weight [8, 24]: 3 heads do not divide the 8 columns of the query of the base model; \
+         plan the base model with a Setup of its own, .heads(\"**\", 4), and use BaseShapes::new"
+    );
     let llama = Llama::new(2, 32, 32, 64, 50, &device);
     assert_eq!(
         text(setup.plan(&llama, &Mup::new().with_tied(true))),
