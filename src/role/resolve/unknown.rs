@@ -49,12 +49,12 @@ impl Reader<'_> {
             holder: draft.holder,
             suggestion,
             fused: draft.fused,
-            attention: match leaf.shape.as_slice() {
+            attention: match *leaf.shape.as_slice() {
                 // Fewer key and value heads, of equal width.
-                &[a, b] if name == INTERLEAVED && a < b && b < 3 * a && (b - a).is_multiple_of(2) => {
+                [a, b] if name == INTERLEAVED && a < b && b / 3 < a && (b - a).is_multiple_of(2) => {
                     Some([a, (b - a) / 2, (b - a) / 2])
                 }
-                &[_, b] if name == INTERLEAVED => Some([b / 3; 3]),
+                [_, b] if name == INTERLEAVED => Some([b / 3; 3]),
                 _ => None,
             },
             in_stack: draft.layer.is_some() && leaf.shape.len() >= 2,
