@@ -5,6 +5,7 @@
 //!     cargo run --release --example coordinate_check -- --depths 4 --depths 8 --depths 16 --depths 32
 
 use std::error::Error;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use burn::optim::AdamWConfig;
@@ -34,8 +35,8 @@ struct Knobs {
     #[arg(long, default_value_t = 2)]
     layers: usize,
     /// Width of an attention head
-    #[arg(long, default_value_t = 16)]
-    head_width: usize,
+    #[arg(long, default_value = "16")]
+    head_width: NonZeroUsize,
     /// Steps of Adam
     #[arg(long, default_value_t = 5)]
     steps: u64,

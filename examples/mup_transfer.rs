@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -44,8 +45,8 @@ struct Knobs {
     #[arg(long, default_value_t = 2)]
     layers: usize,
     /// Width of an attention head
-    #[arg(long, default_value_t = 16)]
-    head_width: usize,
+    #[arg(long, default_value = "16")]
+    head_width: NonZeroUsize,
     /// Characters that the model sees
     #[arg(long, default_value_t = 32)]
     context: usize,
@@ -244,16 +245,33 @@ impl Results {
     }
 }
 
+/// The best learning rate of a curve, `2^-exponent`.
+#[derive(Clone, Copy)]
+struct Optimum {
+    exponent: f64,
+    /// `>` or `<` where it is the largest or the smallest of the sweep, so that the best one may lie beyond.
+    beyond: &'static str,
+}
+
+impl fmt::Display for Optimum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}2^-{:.1}", self.beyond, self.exponent))
+    }
+}
+
 /// The exponent at the lowest loss, between the grid by a parabola through its neighbours.
-fn optimum(curve: &[(i32, f64)]) -> f64 {
-    let Some(at) = (0..curve.len()).min_by(|&a, &b| curve[a].1.total_cmp(&curve[b].1)) else { return f64::NAN };
+fn optimum(curve: &[(i32, f64)]) -> Optimum {
+    let best = (0..curve.len()).min_by(|&a, &b| curve[a].1.total_cmp(&curve[b].1));
+    let Some(at) = best else { return Optimum { exponent: f64::NAN, beyond: "" } };
     let middle = f64::from(curve[at].0);
-    let (Some(left), Some(right)) = (at.checked_sub(1).map(|i| curve[i].1), curve.get(at + 1).map(|point| point.1))
-    else {
-        return middle;
+    let (left, right) = match (at.checked_sub(1).map(|i| curve[i].1), curve.get(at + 1).map(|point| point.1)) {
+        (Some(left), Some(right)) => (left, right),
+        (None, _) => return Optimum { exponent: middle, beyond: ">" },
+        (_, None) => return Optimum { exponent: middle, beyond: "<" },
     };
     let bend = left - 2.0 * curve[at].1 + right;
-    if bend > 0.0 && bend.is_finite() { middle + 0.5 * (left - right) / bend } else { middle }
+    let shift = if bend > 0.0 && bend.is_finite() { 0.5 * (left - right) / bend } else { 0.0 };
+    Optimum { exponent: middle + shift, beyond: "" }
 }
 
 fn report(knobs: &Knobs, results: &Results) {
@@ -274,10 +292,15 @@ fn report(knobs: &Knobs, results: &Results) {
             });
             println!("{:>14}{}", format!("2^-{exponent}"), cells.collect::<String>());
         }
-        let best: Vec<f64> = knobs.widths.iter().map(|&width| optimum(&results.curve(knobs, name, width))).collect();
-        let cells: String = best.iter().map(|exponent| format!("{:>10}", format!("2^-{exponent:.1}"))).collect();
+        let best: Vec<Optimum> =
+            knobs.widths.iter().map(|&width| optimum(&results.curve(knobs, name, width))).collect();
+        let cells: String = best.iter().map(|optimum| format!("{optimum:>10}")).collect();
         println!("{:>14}{cells}", "best");
-        let moved = 2f64.powf(best[best.len() - 1] - best[0]);
+        if best.iter().any(|optimum| !optimum.beyond.is_empty()) {
+            println!("a best rate lies at the edge of the sweep: widen it with --from or --to");
+            continue;
+        }
+        let moved = 2f64.powf(best[best.len() - 1].exponent - best[0].exponent);
         let last = knobs.widths[knobs.widths.len() - 1];
         println!("from width {} to {last} the best learning rate falls {moved:.1} times", knobs.widths[0]);
     }
@@ -310,7 +333,7 @@ fn picture(path: &Path, knobs: &Knobs, results: &Results) -> Result<(), Box<dyn 
         for (i, &width) in knobs.widths.iter().enumerate() {
             let color = Palette99::pick(i).to_rgba();
             let curve = results.curve(knobs, name, width);
-            let best = optimum(&curve).round() as i32;
+            let best = optimum(&curve).exponent.round() as i32;
             let points: Vec<_> = curve.iter().map(|&(e, loss)| (f64::from(-e), loss)).filter(|p| p.1 <= high).collect();
             let lowest = curve
                 .iter()

@@ -193,20 +193,30 @@ impl From<BaseSize> for Base {
 }
 
 fn in_base(error: Error, base: &ParamSpec) -> Error {
-    base.error(
-        error.kind(),
-        "the base model does not show the number of its heads",
-        "state it in the Setup of the base model: .heads(\"**\", 4)",
-    )
+    match (error.kind(), base.heads()) {
+        (ErrorKind::Shape, Ok(heads)) => base.error(
+            ErrorKind::Shape,
+            format!("{heads} heads do not divide the {} columns of the query of the base model", query_columns(base)),
+            "plan the base model with a Setup of its own, .heads(\"**\", 4), and use BaseShapes::new",
+        ),
+        (kind, _) => base.error(
+            kind,
+            "the base model does not show the number of its heads",
+            "state it in the Setup of the base model: .heads(\"**\", 4)",
+        ),
+    }
+}
+
+fn query_columns(param: &ParamSpec) -> u64 {
+    match param.block() {
+        Some(block) => block.len,
+        None => param.shape().last().copied().unwrap_or(0),
+    }
 }
 
 /// Width of a query head: the columns of the query over the number of heads.
 pub(crate) fn head_width(param: &ParamSpec) -> Result<f64, Error> {
-    let columns = match param.block() {
-        Some(block) => block.len,
-        None => param.shape().last().copied().unwrap_or(0),
-    };
-    let heads = param.heads()?;
+    let (columns, heads) = (query_columns(param), param.heads()?);
     if heads == 0 || columns == 0 || !columns.is_multiple_of(heads) {
         return Err(param.error(
             ErrorKind::Shape,
@@ -244,9 +254,12 @@ impl BaseSize {
     /// # Errors
     /// [`ErrorKind::InvalidValue`] if one is 0.
     pub fn check(&self) -> Result<(), Error> {
-        match [self.width, self.head_width, self.layers].contains(&0) {
-            true => Err(Error::new(ErrorKind::InvalidValue, format!("the base size is {self:?}"), "use 1 or more")),
-            false => Ok(()),
+        let sizes = [("width", self.width), ("head_width", self.head_width), ("layers", self.layers)];
+        match sizes.iter().find(|(_, size)| *size == 0) {
+            Some((name, _)) => {
+                Err(Error::new(ErrorKind::InvalidValue, format!("base.size.{name} is 0"), "use 1 or more"))
+            }
+            None => Ok(()),
         }
     }
 
@@ -379,8 +392,6 @@ impl BaseShapes {
     /// [`ErrorKind::Growth`]: a parameter that only one of the two has, of another role or rank, or with a dimension that may not
     /// grow; the error names it.
     pub fn new(model: &Plan, base: &Plan) -> Result<Self, Error> {
-        let index = |spec: &ParamSpec| spec.block().map_or(0, |block| block.index);
-        let key = |spec: &ParamSpec| (without_layer(spec), index(spec));
         let mut by_layer: BTreeMap<(String, u64), BTreeMap<Option<u64>, &ParamSpec>> = BTreeMap::new();
         for spec in base.iter().map(Entry::spec) {
             by_layer.entry(key(spec)).or_default().entry(spec.layer()).or_insert(spec);
@@ -421,6 +432,23 @@ impl BaseShapes {
         Growth::between(&pair.base, &pair.model).ok()
     }
 
+    /// A warning where the last layer of the base model stands for one that it lacks, and its layers are not alike.
+    pub(crate) fn guessed(&self) -> Option<String> {
+        let pairs = || self.parameters.values().flatten();
+        let mut shapes: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for pair in pairs() {
+            shapes.entry(key(&pair.base)).or_default().insert(pair.base.shape());
+        }
+        let guessed = |pair: &&Pair| pair.base.layer() != pair.model.layer() && shapes[&key(&pair.base)].len() > 1;
+        let pair = pairs().find(guessed)?;
+        Some(format!(
+            "{}: the base model has no such layer and its layers differ among themselves, so that its last one, {:?}, may not be the one \
+             that this grew from; build the base model with as many layers as the model",
+            pair.model.path(),
+            pair.base.shape()
+        ))
+    }
+
     fn spec(&self, param: &ParamSpec) -> Result<&ParamSpec, Error> {
         let blocks = self.parameters.get(param.path()).map_or(&[][..], Vec::as_slice);
         let pair =
@@ -459,6 +487,11 @@ impl fmt::Display for BaseShapes {
         }
         Ok(())
     }
+}
+
+/// What is the same in all layers: the path, and which block.
+fn key(spec: &ParamSpec) -> (String, u64) {
+    (without_layer(spec), spec.block().map_or(0, |block| block.index))
 }
 
 /// The path with the index of its layer taken out.

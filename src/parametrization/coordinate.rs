@@ -124,7 +124,7 @@ impl CoordinateCheck {
     /// logits `[batch, seq, vocab]`.
     ///
     /// # Errors
-    /// Those of `build`; fewer than two sizes; an activation that is not finite.
+    /// Those of `build`; fewer than two sizes; a learning rate that is negative or no number; an activation that is not finite.
     pub fn run<M: Module>(
         mut self,
         batch: &Batch,
@@ -135,6 +135,12 @@ impl CoordinateCheck {
         self.sizes.dedup();
         if self.sizes.len() < 2 || self.sizes[0] == 0 || self.seeds.is_empty() {
             return Err(Error::config("a slope needs two sizes of 1 or more, and a seed", "give more"));
+        }
+        if !(self.learning_rate.is_finite() && self.learning_rate >= 0.0) {
+            return Err(Error::config(
+                format!("the learning rate is {}", self.learning_rate),
+                "use a finite number, 0 or more",
+            ));
         }
         self.readings.clear();
         for size in self.sizes.clone() {

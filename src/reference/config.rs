@@ -94,12 +94,13 @@ pub struct TransformerConfig {
 }
 
 impl TransformerConfig {
-    /// Builds the model and starts it with the configured scheme and seed.
+    /// Builds the model and starts it with the configured scheme and seed. Where the scheme asks whether the head is tied and does not say
+    /// itself, [`tied`](Self::tied) says it.
     ///
     /// # Errors
     /// A configuration that cannot be built, or that the scheme cannot start.
     pub fn init(&self, device: &Device) -> Result<Transformer, Error> {
-        self.init_with(&self.scheme, self.seed, device)
+        self.init_with(&self.scheme.clone().told_tied(self.tied), self.seed, device)
     }
 
     /// Builds the model and starts it with any initializer.

@@ -3,7 +3,8 @@ use burn::tensor::{Device, Int, Tensor};
 
 use super::*;
 use crate::ModuleInit as _;
-use crate::schemes::{Gpt2, Scheme};
+use crate::parametrization::BaseSize;
+use crate::schemes::{Gpt2, Modified, Mup, Scheme, T5, UMup};
 use crate::step_zero::Point;
 
 fn tiny() -> TransformerConfig {
@@ -194,6 +195,32 @@ fn the_config_knows_its_heads() {
     // (d_model d_head)^-1/2 with d_model 16 and d_head 4.
     assert!((std - 0.125).abs() < 1e-12, "{std}");
     assert!(config.init(&Device::default()).is_ok());
+}
+
+/// A tied head's multiplier is on the norm before it; the config knows which head it has, and what the scheme says goes first.
+#[test]
+fn the_config_knows_its_head() {
+    let init = |tied: bool, scheme: Scheme| tiny().with_tied(tied).with_scheme(scheme).init(&Device::default());
+    let gain = |model: &Transformer| match model.norm_final.as_ref().unwrap() {
+        Normalization::Layer(norm) => norm.gamma.val().into_data().try_to_vec::<f32>().unwrap()[0],
+        other => panic!("{other:?}"),
+    };
+    // Of width 16, and muP's base 64 wide.
+    let mup = || Mup::new().with_base(BaseSize { width: 64, head_width: 4, layers: 2 });
+    let over = |scheme: Scheme| Scheme::from(Modified { padding_row: Some(0), ..Modified::of(scheme) });
+    for (scheme, tied, untied) in [
+        (mup().into(), 4.0, 1.0),
+        (over(mup().into()), 4.0, 1.0),
+        (UMup::new().into(), 1.0 / 16.0, 1.0),
+        (T5::new().into(), 0.25, 1.0),
+    ] {
+        assert_eq!(gain(&init(true, Scheme::clone(&scheme)).unwrap()), tied, "{scheme}");
+        assert_eq!(gain(&init(false, Scheme::clone(&scheme)).unwrap()), untied, "{scheme}");
+        // By hand nobody says it.
+        let by_hand = tiny().init_with(&scheme, 0, &Device::default());
+        assert!(by_hand.is_err() || gain(&by_hand.unwrap()) == untied, "{scheme}");
+    }
+    assert_eq!(gain(&init(true, mup().with_tied(false).into()).unwrap()), 1.0);
 }
 
 #[test]

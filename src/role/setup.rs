@@ -229,6 +229,10 @@ impl Setup {
     ///
     /// `[Role::Query, Role::Key, Role::Value]` for equally wide blocks, `[(Role::Query, 512), (Role::Key, 128), (Role::Value, 128)]`
     /// where there are fewer key and value heads. Each block is planned with its own fans.
+    ///
+    /// A block is a range of neighbouring columns. Where the columns are interleaved instead, head by head as in the `query_key_value` of GPT-NeoX,
+    /// BLOOM and Falcon, a start that gives all blocks the same std is right all the same; stds, forward multipliers or learning rates that differ from block to
+    /// block would meet the wrong columns.
     pub fn packed<B: Into<PackedBlock>>(
         mut self,
         pattern: impl Into<String>,

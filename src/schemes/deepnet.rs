@@ -269,12 +269,17 @@ impl Initializer for DeepNet {
     /// The encoder's factor goes by the decoder's depth, too.
     fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
         if self.part != DeepNetPart::Encoder {
-            return Ok(());
+            return match self.decoder_layers {
+                Some(layers) => Err(Error::config(
+                    format!(
+                        "decoder_layers is {layers}, and only the factor of an encoder goes by the depth of its decoder"
+                    ),
+                    "leave decoder_layers out, or call .encoder()",
+                )),
+                None => Ok(()),
+            };
         }
-        let depth = |side: Part| {
-            tree.iter().filter(|param| part(param) == Some(side)).find_map(|param| param.stack().ok()).map(|s| s.layers)
-        };
-        match (depth(Part::Decoder), self.decoder_layers.or(depth(Part::Encoder))) {
+        match (depth(Part::Decoder, tree), self.decoder_layers.or(depth(Part::Encoder, tree))) {
             (Some(shown), Some(taken)) if shown != taken => Err(Error::new(
                 ErrorKind::Config,
                 format!("the factor of the encoder takes the decoder to have {taken} layers, and it has {shown}"),
@@ -283,4 +288,32 @@ impl Initializer for DeepNet {
             _ => Ok(()),
         }
     }
+
+    /// Sides that stand in trees of their own are right, and cannot be told from a slip.
+    fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+        let own = match self.part {
+            _ if self.norm == DeepNetNorm::PreLn => return Vec::new(),
+            DeepNetPart::Alone => {
+                let both = depth(Part::Encoder, tree).is_some() && depth(Part::Decoder, tree).is_some();
+                let text = "the tree has an encoder and a decoder, and the factors of DeepNet are those of a stack alone; \
+                            EncoderDecoder has those of each side";
+                return both.then(|| text.to_string()).into_iter().collect();
+            }
+            DeepNetPart::Encoder => Part::Encoder,
+            DeepNetPart::Decoder => Part::Decoder,
+        };
+        if tree.iter().any(|param| part(param) == Some(own)) {
+            return Vec::new();
+        }
+        let name = own.name();
+        vec![format!(
+            "the factors of DeepNet are those of the {name} of an encoder with a decoder, and no path has a segment \"{name}\"; \
+             in a tree of its own .prefix(\"{name}\") says so, and for a stack alone leave out .{name}()"
+        )]
+    }
+}
+
+/// Layers of a side, where the tree shows them.
+fn depth(side: Part, tree: &[ParamSpec]) -> Option<u64> {
+    tree.iter().filter(|param| part(param) == Some(side)).find_map(|param| param.stack().ok()).map(|stack| stack.layers)
 }

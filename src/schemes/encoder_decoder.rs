@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{DeepNet, Scheme};
+use super::{DeepNet, DeepNetNorm, DeepNetPart, Scheme};
 use crate::{
     error::{Error, ErrorKind},
     initializer::Initializer,
@@ -38,6 +38,16 @@ pub(super) enum Part {
     Decoder,
 }
 
+impl Part {
+    /// The segment that names it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Part::Encoder => "encoder",
+            Part::Decoder => "decoder",
+        }
+    }
+}
+
 /// The outermost segment that names a side tells it.
 pub(super) fn part(param: &ParamSpec) -> Option<Part> {
     param.path().split('.').find_map(|segment| match segment {
@@ -51,6 +61,32 @@ impl EncoderDecoder {
     /// A scheme for each side.
     pub fn of(encoder: impl Into<Scheme>, decoder: impl Into<Scheme>) -> Self {
         Self { encoder: Box::new(encoder.into()), decoder: Box::new(decoder.into()) }
+    }
+
+    /// DeepNet's factors differ from side to side, so the scheme of a side has to be the one for it.
+    fn check_side(side: Part, scheme: &Scheme) -> Result<(), Error> {
+        let told = match scheme {
+            Scheme::DeepNet(told) if told.norm != DeepNetNorm::PreLn => told.part,
+            Scheme::Modified(modified) => return Self::check_side(side, &modified.base),
+            _ => return Ok(()),
+        };
+        let expected = match side {
+            Part::Encoder => DeepNetPart::Encoder,
+            Part::Decoder => DeepNetPart::Decoder,
+        };
+        let name = side.name();
+        let found = match told {
+            _ if told == expected => return Ok(()),
+            DeepNetPart::Alone => "a stack alone",
+            DeepNetPart::Encoder => "an encoder",
+            DeepNetPart::Decoder => "a decoder",
+        };
+        Err(Error::config(
+            format!("the scheme of the {name} is DeepNet's for {found}"),
+            format!(
+                "EncoderDecoder::of takes the encoder's scheme first; call .{name}() on this one, or in a file set part = \"{name}\""
+            ),
+        ))
     }
 
     /// DeepNorm for both sides.
@@ -78,12 +114,13 @@ impl Initializer for EncoderDecoder {
     }
 
     fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
-        for (side, name) in [(Part::Encoder, "encoder"), (Part::Decoder, "decoder")] {
+        for (side, scheme) in [(Part::Encoder, &self.encoder), (Part::Decoder, &self.decoder)] {
+            Self::check_side(side, scheme)?;
             if !tree.iter().any(|param| part(param) == Some(side)) {
                 let example = tree.first().map_or("(the tree is empty)", ParamSpec::path);
                 return Err(Error::new(
                     ErrorKind::Unmatched,
-                    format!("no path has a segment \"{name}\""),
+                    format!("no path has a segment \"{}\"", side.name()),
                     format!("paths look like {example}; rename with .alias(…), or use the scheme of one side"),
                 ));
             }

@@ -247,6 +247,26 @@ impl Scheme {
         Gpt2::new().into()
     }
 
+    /// Told whether the token table is the head, too, where it asks for that and nothing is said yet.
+    pub(crate) fn told_tied(mut self, tied: bool) -> Self {
+        self.tell_tied(tied);
+        self
+    }
+
+    fn tell_tied(&mut self, tied: bool) {
+        let said = match self {
+            Self::Mup(mup) => {
+                mup.start.tell_tied(tied);
+                &mut mup.tied
+            }
+            Self::UMup(scheme) => &mut scheme.tied,
+            Self::T5(scheme) => &mut scheme.tied,
+            Self::Modified(modified) => return modified.base.tell_tied(tied),
+            _ => return,
+        };
+        said.get_or_insert(tied);
+    }
+
     /// The names that parse.
     pub fn names() -> Vec<&'static str> {
         Self::all().into_iter().map(|(name, ..)| name).collect()

@@ -9,7 +9,7 @@ use crate::{
     initializer::Initializer,
     param::{ParamSpec, Stack},
     parametrization::{Base, BaseShapes, BaseSize, Growth, head_width},
-    role::Role,
+    role::{NormPlacement, Role},
     rule::{Factor, FactorKind, Family, Init, Rule, VarianceScaling, short},
 };
 
@@ -109,7 +109,8 @@ pub struct Mup {
     pub tied_rescale: bool,
     /// Whose epsilon goes by `1/m`, and by `m_L^-alpha` in layers.
     pub epsilon: MupEpsilon,
-    /// Whether the weight decay is scaled against the learning rate, so that their product, by which AdamW decays, stays.
+    /// Whether the weight decay is scaled against the learning rate of the widths, so that their product, by which AdamW decays, stays as the
+    /// width grows. With a [`depth`](Self::depth) below 1 the rate goes by the depth, too, and the product with it.
     pub weight_decay: bool,
     /// Whether gains and biases decay.
     pub decay_vectors: bool,
@@ -224,6 +225,12 @@ impl Mup {
         }
     }
 
+    /// The depth of the model and that of its base, where it is less.
+    fn shallower(&self, param: &ParamSpec) -> Option<(u64, u64)> {
+        let (stack, small) = (param.stack?, self.base.spec(param).ok()?.stack?);
+        (stack.layers < small.layers).then_some((stack.layers, small.layers))
+    }
+
     /// The width of the model and that of its base, where it is less.
     fn narrower(&self, param: &ParamSpec) -> Option<(u64, u64)> {
         let base = self.base.spec(param).ok()?;
@@ -330,6 +337,29 @@ pub(super) fn writes(param: &ParamSpec) -> bool {
     param.role().writes() || param.weight_role().is_some_and(Role::writes)
 }
 
+/// A multiplier of 0 from settings that are none has been rounded to it.
+pub(super) fn not_zero(rule: Rule, param: &ParamSpec) -> Result<Rule, Error> {
+    match rule.forward == 0.0 {
+        true => Err(param.error(
+            ErrorKind::InvalidValue,
+            "its forward multiplier is too small for a number and comes out as 0, which takes it out of the model",
+            "use settings of the scheme that are nearer to 1",
+        )),
+        false => Ok(rule),
+    }
+}
+
+/// Whether it sets multipliers and rates of its own by the size of the model, and what it is called.
+fn parametrization(scheme: &Scheme) -> Option<&'static str> {
+    match scheme {
+        Scheme::Mup(_) => Some("mup"),
+        Scheme::UMup(_) => Some("u-mup"),
+        Scheme::Modified(modified) => parametrization(&modified.base),
+        Scheme::EncoderDecoder(sides) => parametrization(&sides.encoder).or_else(|| parametrization(&sides.decoder)),
+        _ => None,
+    }
+}
+
 /// Whether the forward pass hears a multiplier of the parameter, which a norm after it would take out again.
 pub(super) fn heard(param: &ParamSpec, multiplier: f64, of: &str) -> Result<(), Error> {
     if multiplier == 1.0 || !param.is_normed() {
@@ -380,11 +410,20 @@ impl Initializer for Mup {
             self.deepen(&mut rule, param, &base, alpha)?;
         }
         self.parts(&mut rule, param, &base, growth)?;
-        Ok(Some(rule))
+        not_zero(rule, param).map(Some)
     }
 
     fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {
         let config = |found: &str, todo: &str| Err(Error::config(found, todo));
+        if let Some(name) = parametrization(&self.start) {
+            return config(
+                &format!("the start is {name}, which has multipliers and rates of its own"),
+                "the start of muP is a plain scheme, such as gpt2",
+            );
+        }
+        if let Base::Size(size) = &self.base {
+            size.check()?;
+        }
         if self.depth.is_some() && self.optimizer == MupOptimizer::Sgd {
             return config("the multipliers of depth are for Adam, and the optimizer is SGD", "use Adam, or no depth");
         }
@@ -401,18 +440,39 @@ impl Initializer for Mup {
     }
 
     fn warnings(&self, tree: &[ParamSpec]) -> Vec<String> {
+        let todo = |size: &'static str| match self.base {
+            Base::Size(_) => size,
+            Base::Shapes(_) => "base_shapes(&model, &base) takes the model first",
+        };
         let narrower = tree.iter().find_map(|param| self.narrower(param)).map(|(width, base)| {
-            let todo = match self.base {
-                Base::Size(_) => "state its width: Mup::new().with_base(BaseSize { width: 64, ..BaseSize::default() })",
-                Base::Shapes(_) => "base_shapes(&model, &base) takes the model first",
-            };
             format!(
                 "the model is narrower than its base ({width} against {base}), so that multipliers go the other way; \
-                 if that is not meant, {todo}"
+                 if that is not meant, {}",
+                todo("state its width: Mup::new().with_base(BaseSize { width: 64, ..BaseSize::default() })")
             )
         });
         let mut warnings = self.start.warnings(tree);
         warnings.extend(narrower);
+        if self.depth.is_some() {
+            warnings.extend(tree.iter().find_map(|param| self.shallower(param)).map(|(layers, base)| {
+                format!(
+                    "the model is shallower than its base ({layers} layers against {base}), so that the multipliers of depth go the other \
+                     way; if that is not meant, {}",
+                    todo("state its layers: Mup::complete_p().with_base(BaseSize { layers: 2, ..BaseSize::default() })")
+                )
+            }));
+            let post = |param: &&ParamSpec| writes(param) && param.norm_placement() == NormPlacement::Post;
+            warnings.extend(tree.iter().find(post).map(|param| {
+                format!(
+                    "{}: the multipliers of depth are derived for Pre-Norm models, in whose stream the branches add up; a norm after \
+                     the addition resets it in every layer, so use mup without a depth",
+                    param.path()
+                )
+            }));
+        }
+        if let Base::Shapes(shapes) = &self.base {
+            warnings.extend(shapes.guessed());
+        }
         warnings
     }
 }

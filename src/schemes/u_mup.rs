@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     NeutralNorm,
-    mup::{check_tied, heard, writes},
+    mup::{check_tied, heard, not_zero, writes},
     parts::width,
 };
 use crate::{
@@ -113,7 +113,7 @@ impl Initializer for UMup {
             rule.forward *= self.readout / width(param)?;
         }
         rule.weight_decay = 1.0 / rule.learning_rate;
-        Ok(Some(rule))
+        not_zero(rule, param).map(Some)
     }
 
     fn check(&self, tree: &[ParamSpec]) -> Result<(), Error> {

@@ -111,6 +111,42 @@ fn a_gate_under_another_name() {
     assert_eq!(one.get("h.0.c_fc.weight").unwrap().spec().role(), Role::MlpIn);
 }
 
+/// Query, key and value under the name that GPT-NeoX, BLOOM and Falcon give them: asked for with the line that settles it.
+#[test]
+fn query_key_value() {
+    #[derive(Module, Debug)]
+    struct Attention {
+        query_key_value: Linear,
+        dense: Linear,
+    }
+    #[derive(Module, Debug)]
+    struct Block {
+        attention: Attention,
+    }
+    #[derive(Module, Debug)]
+    struct Model {
+        layers: Vec<Block>,
+    }
+    let linear = |from, to| LinearConfig::new(from, to).init(&device());
+    let model = |columns| {
+        let block = || Block { attention: Attention { query_key_value: linear(64, columns), dense: linear(64, 64) } };
+        Model { layers: vec![block(), block()] }
+    };
+    let found = "its name is that of query, key and value in one, as blocks or head by head, and which of these cannot be seen; \
+                 say which part it plays, for example .packed(\"layers.*.attention.query_key_value.weight\", ";
+    for (columns, blocks) in [
+        (192, "[Role::Query, Role::Key, Role::Value])"),
+        (96, "[(Role::Query, 64), (Role::Key, 16), (Role::Value, 16)])"),
+    ] {
+        let error = model(columns).plan(&Gpt2::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnknownRole);
+        let path = format!("layers.0.attention.query_key_value.weight [64, {columns}]");
+        assert_eq!(error.to_string(), format!("{path}: {found}{blocks}"));
+    }
+    let told = Setup::new().packed("layers.*.attention.query_key_value.weight", [Role::Query, Role::Key, Role::Value]);
+    assert!(told.plan(&model(192), &Gpt2::new()).is_ok());
+}
+
 /// C22: both layouts of burn's Linear have the same fans and, for one path and seed, the same logical matrix.
 #[test]
 fn transposed_storage() {

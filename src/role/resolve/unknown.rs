@@ -15,9 +15,14 @@ pub(crate) struct Unknown {
     holder: Holder,
     suggestion: Role,
     fused: bool,
+    /// Columns of query, key and value, where the name says that it holds the three.
+    attention: Option<[u64; 3]>,
     /// Whether it could write into the stream of a known stack.
     pub in_stack: bool,
 }
+
+/// GPT-NeoX, BLOOM and Falcon: query, key and value of one head beside those of the next, or as blocks, which no tree shows.
+const INTERLEAVED: &str = "query_key_value";
 
 impl Reader<'_> {
     pub(super) fn unknown(&self, index: usize) -> Unknown {
@@ -44,6 +49,14 @@ impl Reader<'_> {
             holder: draft.holder,
             suggestion,
             fused: draft.fused,
+            attention: match *leaf.shape.as_slice() {
+                // Fewer key and value heads, of equal width.
+                [a, b] if name == INTERLEAVED && a < b && b / 3 < a && (b - a).is_multiple_of(2) => {
+                    Some([a, (b - a) / 2, (b - a) / 2])
+                }
+                [_, b] if name == INTERLEAVED => Some([b / 3; 3]),
+                _ => None,
+            },
             in_stack: draft.layer.is_some() && leaf.shape.len() >= 2,
         }
     }
@@ -69,13 +82,20 @@ pub(crate) fn unknown_roles<'a>(unknown: impl Iterator<Item = &'a Unknown>) -> O
         _ if first.fused => {
             "it is twice as wide as the last map of its MLP reads, so it holds a gate, too, and which half is which cannot be seen"
         }
+        _ if first.attention.is_some() => {
+            "its name is that of query, key and value in one, as blocks or head by head, and which of these cannot be seen"
+        }
         Holder::Linear => "its role cannot be told: it is a Linear, and its name is not in the tables",
         Holder::Table => "its role cannot be told: it is an Embedding, and its name is not in the tables",
         _ => "its role cannot be told: it is no known layer's, and its name is not in the tables",
     };
-    let line = |(pattern, one): &(String, &Unknown)| match one.fused {
-        true => format!(".packed(\"{pattern}\", [Role::MlpGate, Role::MlpUp])"),
-        false => format!(".role(\"{pattern}\", Role::{:?})", one.suggestion),
+    let line = |(pattern, one): &(String, &Unknown)| match (one.fused, one.attention) {
+        (true, _) => format!(".packed(\"{pattern}\", [Role::MlpGate, Role::MlpUp])"),
+        (_, Some([q, k, _])) if q == k => format!(".packed(\"{pattern}\", [Role::Query, Role::Key, Role::Value])"),
+        (_, Some([q, k, v])) => {
+            format!(".packed(\"{pattern}\", [(Role::Query, {q}), (Role::Key, {k}), (Role::Value, {v})])")
+        }
+        _ => format!(".role(\"{pattern}\", Role::{:?})", one.suggestion),
     };
     let lines: Vec<_> = lines.iter().map(line).collect();
     let todo = match lines.as_slice() {

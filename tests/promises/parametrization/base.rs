@@ -1,10 +1,13 @@
 //! Which dimensions grow, from two models that are never drawn.
 
-use burn::nn::LinearConfig;
+use burn::{
+    module::Module,
+    nn::{Linear, LinearConfig},
+};
 use burn_init::{
-    ErrorKind, Init, Initializer, ModuleInit as _, Plan, Role, Scheme, Setup, from_fn,
+    ErrorKind, Init, Initializer, ModuleInit as _, NormPlacement, Plan, Role, Scheme, Setup, from_fn,
     parametrization::{BaseShapes, BaseSize, Growth},
-    schemes::{Modified, Mup},
+    schemes::{Modified, Mup, UMup},
 };
 
 use super::nano::nano;
@@ -157,7 +160,127 @@ fn a_size_in_numbers() {
         assert!(by_shapes.diff(&by_size).is_empty(), "{}", by_shapes.diff(&by_size));
     }
     let zero = Mup::new().with_base(BaseSize { width: 0, ..size });
-    assert_eq!(setup.plan(&model, &zero).unwrap_err().kind(), ErrorKind::InvalidValue);
+    let error = setup.plan(&model, &zero).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::InvalidValue, None));
+    assert_eq!(error.to_string(), "base.size.width is 0; use 1 or more");
+    let of = |size: BaseSize| text(size.check());
+    assert_eq!(of(BaseSize { head_width: 0, ..size }), "base.size.head_width is 0; use 1 or more");
+    assert_eq!(of(BaseSize { layers: 0, ..size }), "base.size.layers is 0; use 1 or more");
+}
+
+/// A model that is shallower than its base is allowed, and said where the depth counts.
+#[test]
+fn shallower_than_the_base() {
+    let device = device();
+    let (deep, shallow) = (nano(4, 32, &device), nano(2, 32, &device));
+    let setup = Setup::new().heads("**", 4);
+    let warnings =
+        |scheme: Mup, model: &NanoGpt| setup.plan(model, &scheme.with_tied(true)).unwrap().warnings().to_vec();
+    let over = |mup: Mup, base: &NanoGpt| mup.with_base(setup.base_shapes(&shallow, base).unwrap());
+    let text = "the model is shallower than its base (2 layers against 4), so that the multipliers of depth go the other way; \
+                if that is not meant, ";
+    assert_eq!(
+        warnings(over(Mup::complete_p(), &deep), &shallow),
+        [format!("{text}base_shapes(&model, &base) takes the model first")]
+    );
+    let size = BaseSize { width: 32, head_width: 8, layers: 4 };
+    assert_eq!(
+        warnings(Mup::depth().with_base(size), &shallow),
+        [format!(
+            "{text}state its layers: Mup::complete_p().with_base(BaseSize {{ layers: 2, ..BaseSize::default() }})"
+        )]
+    );
+    assert!(warnings(over(Mup::new(), &deep), &shallow).is_empty());
+    assert!(warnings(over(Mup::complete_p(), &shallow), &shallow).is_empty());
+    assert!(warnings(Mup::complete_p().with_base(BaseSize { layers: 2, ..size }), &deep).is_empty());
+}
+
+/// The multipliers of depth are for branches that add up.
+#[test]
+fn depth_over_post_norm() {
+    let model = nano(2, 32, &device());
+    let setup = Setup::new().heads("**", 4).norms("**", NormPlacement::Post);
+    let warnings = |mup: Mup| {
+        let mup = mup.with_base(setup.base_shapes(&model, &nano(2, 8, &device())).unwrap()).with_tied(true);
+        setup.plan(&model, &mup).unwrap().warnings().to_vec()
+    };
+    let text = "transformer.h.0.attn.c_proj.weight: the multipliers of depth are derived for Pre-Norm models, in whose stream the \
+                branches add up; a norm after the addition resets it in every layer, so use mup without a depth";
+    assert_eq!(warnings(Mup::complete_p()), [text]);
+    assert_eq!(warnings(Mup::depth()), [text]);
+    // Without a depth in the start, which has warnings of its own.
+    assert!(warnings(Mup { depth: None, ..Mup::complete_p() }).is_empty());
+}
+
+/// A layer that only the model has goes by the base's last one, which is a guess where the base's are not alike.
+#[test]
+fn layers_that_are_not_alike() {
+    #[derive(Module, Debug)]
+    struct Mlp {
+        fc1: Linear,
+        fc2: Linear,
+    }
+    #[derive(Module, Debug)]
+    struct Stack {
+        layers: Vec<Mlp>,
+    }
+    let device = device();
+    let stack = |d: usize, widths: &[usize]| {
+        let linear = |from, to| LinearConfig::new(from, to).with_bias(false).init(&device);
+        Stack { layers: widths.iter().map(|&ff| Mlp { fc1: linear(d, ff), fc2: linear(ff, d) }).collect() }
+    };
+    let model = stack(16, &[64, 128, 64, 128]);
+    let warnings = |base: &Stack| {
+        let mup = Mup::from(model.base_shapes(base).unwrap()).with_tied(false);
+        model.plan(&mup).unwrap().warnings().to_vec()
+    };
+    assert_eq!(
+        warnings(&stack(8, &[16, 32])),
+        [
+            "layers.2.fc1.weight: the base model has no such layer and its layers differ among themselves, so that its last one, [8, 32], \
+          may not be the one that this grew from; build the base model with as many layers as the model"
+        ]
+    );
+    assert!(warnings(&stack(8, &[16, 32, 16, 32])).is_empty());
+    assert!(warnings(&stack(8, &[16, 16])).is_empty());
+}
+
+/// What muP corrects is the start of a base model, which has no corrections yet.
+#[test]
+fn plain_starts() {
+    let model = nano(2, 32, &device());
+    let error = |start: Scheme| {
+        let error =
+            Setup::new().heads("**", 4).plan(&model, &Mup::new().with_start(start).with_tied(true)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        error.to_string()
+    };
+    let text = |name: &str| {
+        format!(
+            "the start is {name}, which has multipliers and rates of its own; the start of muP is a plain scheme, such as gpt2"
+        )
+    };
+    assert_eq!(error("complete-p".parse().unwrap()), text("mup"));
+    assert_eq!(error("u-mup".parse().unwrap()), text("u-mup"));
+    assert_eq!(error(Modified::of(Mup::sgd()).into()), text("mup"));
+}
+
+/// Settings that multiply to a number below the smallest one.
+#[test]
+fn multipliers_that_vanish() {
+    let model = nano(2, 32, &device());
+    let error = |scheme: &dyn Initializer| {
+        let error = Setup::new().heads("**", 4).plan(&model, scheme).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidValue);
+        error.to_string()
+    };
+    let found = "its forward multiplier is too small for a number and comes out as 0, which takes it out of the model; \
+                 use settings of the scheme that are nearer to 1";
+    let u_mup = UMup { residual_attention_ratio: 1e200, ..UMup::new().with_tied(true) };
+    assert_eq!(error(&u_mup), format!("transformer.h.0.attn.c_proj.weight [32, 32]: {found}"));
+    let size = BaseSize { width: 8, head_width: 8, layers: 2 };
+    let mup = Mup { readout_multiplier: f64::from_bits(1), ..Mup::new().with_base(size).with_tied(true) };
+    assert_eq!(error(&mup), format!("transformer.ln_f.gamma [32]: {found}"));
 }
 
 /// What the scheme has to be told.
@@ -179,6 +302,14 @@ fn tied_and_heads() {
          state it in the Setup of the base model: .heads(\"**\", 4)"
     );
     assert!(Setup::new().plan(&nano(2, 32, &device), &mup.without_attention()).is_ok());
+    // A number that fits the model only.
+    let three = Setup::new().heads("**", 3);
+    let mup = Mup::from(three.base_shapes(&nano(2, 24, &device), &nano(2, 8, &device)).unwrap()).with_tied(true);
+    assert_eq!(
+        text(three.plan(&nano(2, 24, &device), &mup)),
+        "transformer.h.0.attn.c_attn.weight [8, 24]: 3 heads do not divide the 8 columns of the query of the base model; \
+         plan the base model with a Setup of its own, .heads(\"**\", 4), and use BaseShapes::new"
+    );
     let llama = Llama::new(2, 32, 32, 64, 50, &device);
     assert_eq!(
         text(setup.plan(&llama, &Mup::new().with_tied(true))),

@@ -77,6 +77,19 @@ fn over_widths() {
     assert!(words.contains("grows: the learning rate that is right here is too high for a wider model"), "{words}");
 }
 
+/// Nothing is built for settings that give no slope.
+#[test]
+fn settings_that_cannot_be_used() {
+    let run = |sizes: &[u64], rate: f64| {
+        let check = CoordinateCheck::new(Axis::Width, sizes.iter().copied()).with_learning_rate(rate);
+        check.run(&batch(1, &device()), |_, _| panic!("nothing is to be built"), forward).unwrap_err().to_string()
+    };
+    assert_eq!(run(&[64], 0.01), "a slope needs two sizes of 1 or more, and a seed; give more");
+    assert_eq!(run(&[64, 128], -0.01), "the learning rate is -0.01; use a finite number, 0 or more");
+    assert_eq!(run(&[64, 128], f64::NAN), "the learning rate is NaN; use a finite number, 0 or more");
+    assert_eq!(run(&[64, 128], f64::INFINITY), "the learning rate is inf; use a finite number, 0 or more");
+}
+
 /// CompleteP over depths; with one rate and no multiplier the stream grows.
 #[test]
 fn over_depths() {

@@ -259,6 +259,64 @@ fn encoder_with_decoder() {
     assert!(error.to_string().starts_with("no path has a segment \"encoder\""), "{error}");
 }
 
+/// A side that is told to be another one, or none, has the factors of that.
+#[test]
+fn sides_that_do_not_fit() {
+    use burn_init::{
+        Initializer,
+        schemes::{DeepNet, EncoderDecoder, Modified},
+    };
+    let setup = setup_for("deepnorm", 4);
+    let error = |scheme: Scheme| setup.plan(&sides(2, 2), &scheme).unwrap_err().to_string();
+    let (encoder, decoder) = (DeepNet::deepnorm().encoder(), DeepNet::deepnorm().decoder());
+    let todo = |side: &str| {
+        format!(
+            "EncoderDecoder::of takes the encoder's scheme first; call .{side}() on this one, or in a file set part = \"{side}\""
+        )
+    };
+    for (scheme, found, side) in [
+        (EncoderDecoder::of(decoder, encoder), "a decoder", "encoder"),
+        (EncoderDecoder::of(encoder, encoder), "an encoder", "decoder"),
+        (EncoderDecoder::of(encoder, DeepNet::deepnorm()), "a stack alone", "decoder"),
+        (EncoderDecoder::of(Modified::of(decoder), encoder), "a decoder", "encoder"),
+    ] {
+        let found = format!("the scheme of the {side} is DeepNet's for {found}; {}", todo(side));
+        assert_eq!(error(scheme.into()), found);
+    }
+    // Without a factor there are no sides, and other schemes have none.
+    let preln = DeepNet::torchscale_preln();
+    assert!(setup.plan(&sides(2, 2), &EncoderDecoder::of(preln, preln)).is_ok());
+    assert!(setup.plan(&sides(2, 2), &EncoderDecoder::of(encoder, Scheme::gpt2())).is_ok());
+
+    for part in [DeepNet::deepnorm(), decoder] {
+        let text = "decoder_layers is 4, and only the factor of an encoder goes by the depth of its decoder; \
+                    leave decoder_layers out, or call .encoder()";
+        assert_eq!(error(DeepNet { decoder_layers: Some(4), ..part }.into()), text);
+    }
+    let warnings = |setup: &burn_init::Setup, scheme: DeepNet| {
+        let alone = Llama::new(2, 64, 64, 96, 100, &device());
+        setup.plan(&alone, &scheme).unwrap().warnings().to_vec()
+    };
+    assert!(warnings(&setup, DeepNet::deepnorm()).is_empty());
+    for (scheme, side) in [(encoder, "encoder"), (decoder, "decoder")] {
+        assert_eq!(
+            warnings(&setup, scheme),
+            [format!(
+                "the factors of DeepNet are those of the {side} of an encoder with a decoder, and no path has a segment \"{side}\"; \
+                 in a tree of its own .prefix(\"{side}\") says so, and for a stack alone leave out .{side}()"
+            )]
+        );
+        assert!(warnings(&setup.clone().prefix(side), scheme).is_empty());
+    }
+    let both = |scheme: &dyn Initializer| setup.plan(&sides(2, 2), scheme).unwrap().warnings().to_vec();
+    assert_eq!(
+        both(&DeepNet::deepnorm()),
+        ["the tree has an encoder and a decoder, and the factors of DeepNet are those of a stack alone; \
+          EncoderDecoder has those of each side"]
+    );
+    assert!(both(&EncoderDecoder::deepnorm()).is_empty());
+}
+
 #[derive(Module, Debug)]
 struct GptOss {
     layers: Vec<GptOssLayer>,
