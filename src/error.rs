@@ -29,7 +29,7 @@ pub enum ErrorKind {
     /// A parameter that has another multiplier or adapter attached than the scheme asks for.
     Attached,
     /// A dimension that grows, or a parameter that differs, between a model and its base where the scheme does not allow it.
-    Growth,
+    Widening,
     /// A name or a text that does not parse.
     Parse,
     /// A model configuration that cannot be built, or an input that does not fit the model.

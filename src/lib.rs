@@ -118,7 +118,7 @@ pub use tree::ModuleInit;
 pub mod prelude {
     pub use crate::{
         Depth, Dtype, Gpt2, Gpt2Normal, Init, Initializer, Kaiming, Layout, LeCun, ModuleInit as _, NeutralNorm,
-        NormPlacement, ParamSpec, Plan, Role, Scheme, Setup, StackPlace, TorchDefault, Xavier, from_fn,
+        NormPlacement, ParamSpec, Plan, Role, Rule, Scheme, Setup, StackPlace, TorchDefault, Xavier, from_fn,
     };
 }
 

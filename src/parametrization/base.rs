@@ -24,7 +24,7 @@ use crate::{
 /// dimension that grows, its output; a hidden weight has two; an output weight one, its input. Gains and biases count as input
 /// weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Growth {
+pub enum Widening {
     /// Nothing grows.
     Fixed,
     /// The outputs grow by this factor: tables, gains, biases, the map from pixels.
@@ -40,16 +40,16 @@ pub enum Growth {
     Output(f64),
 }
 
-impl Growth {
+impl Widening {
     /// From the parameter of the base model to the same one of the model.
     ///
     /// # Errors
-    /// [`ErrorKind::Growth`] where the vocabulary, the context, the number of experts or a kernel grows, or where the inputs of
+    /// [`ErrorKind::Widening`] where the vocabulary, the context, the number of experts or a kernel grows, or where the inputs of
     /// anything but a head or a router grow and its outputs do not.
     pub fn between(base: &ParamSpec, param: &ParamSpec) -> Result<Self, Error> {
         let grown = |what: &str, from: u64, to: u64| {
             param.error(
-                ErrorKind::Growth,
+                ErrorKind::Widening,
                 format!("{what} from {from} in the base model to {to}"),
                 "only widths may differ: build the base model with the same vocabulary, context, experts and kernels",
             )
@@ -57,15 +57,15 @@ impl Growth {
         let (shape, small) = (param.shape(), base.shape());
         if shape.len() != small.len() || base.role() != param.role() {
             return Err(param.error(
-                ErrorKind::Growth,
+                ErrorKind::Widening,
                 format!("it is a {} of the shape {small:?} in the base model", base.role()),
                 "build the base model from the same code, with smaller widths only",
             ));
         }
         let ratio = |to: u64, from: u64| to as f64 / (from as f64).max(1.0);
         if param.role().is_table() {
-            let [rows @ .., to] = shape else { return Ok(Growth::Fixed) };
-            let [small_rows @ .., from] = small else { return Ok(Growth::Fixed) };
+            let [rows @ .., to] = shape else { return Ok(Widening::Fixed) };
+            let [small_rows @ .., from] = small else { return Ok(Widening::Fixed) };
             if let Some((&to, &from)) = rows.iter().zip(small_rows).find(|(to, from)| to != from) {
                 return Err(grown("its rows go", from, to));
             }
@@ -84,7 +84,7 @@ impl Growth {
         let different: Vec<f64> =
             shape.iter().zip(small).filter(|(to, from)| to != from).map(|(&to, &from)| ratio(to, from)).collect();
         if different.is_empty() {
-            return Ok(Growth::Fixed);
+            return Ok(Widening::Fixed);
         }
         if shape.len() < 2 {
             let head = matches!(param.weight_role(), Some(Role::OutputHead | Role::Router));
@@ -97,12 +97,12 @@ impl Growth {
         let (fan_in, fan_out) = (ratio(to.fan_in, from.fan_in), ratio(to.fan_out, from.fan_out));
         let reads_out = matches!(param.role(), Role::OutputHead | Role::Router);
         match (fan_in != 1.0, fan_out != 1.0) {
-            (false, false) => Ok(Growth::Fixed),
+            (false, false) => Ok(Widening::Fixed),
             (false, true) if reads_out => Err(grown("the outputs go", from.fan_out, to.fan_out)),
             (true, true) if reads_out => Err(grown("the outputs go", from.fan_out, to.fan_out)),
-            (false, true) => Ok(Growth::Input(fan_out)),
-            (true, true) => Ok(Growth::Hidden { fan_in, fan_out }),
-            (true, false) if reads_out => Ok(Growth::Output(fan_in)),
+            (false, true) => Ok(Widening::Input(fan_out)),
+            (true, true) => Ok(Widening::Hidden { fan_in, fan_out }),
+            (true, false) if reads_out => Ok(Widening::Output(fan_in)),
             (true, false) => {
                 let todo = match param.role() {
                     Role::Key | Role::Value => {
@@ -117,7 +117,7 @@ impl Growth {
                     ),
                 };
                 Err(param.error(
-                    ErrorKind::Growth,
+                    ErrorKind::Widening,
                     format!(
                         "its inputs grow from {} to {} and its {} outputs do not",
                         from.fan_in, to.fan_in, to.fan_out
@@ -129,25 +129,25 @@ impl Growth {
     }
 
     fn input(ratio: f64) -> Self {
-        if ratio == 1.0 { Growth::Fixed } else { Growth::Input(ratio) }
+        if ratio == 1.0 { Widening::Fixed } else { Widening::Input(ratio) }
     }
 
     /// The width multiplier of the parameter: of its inputs where they grow, of its outputs otherwise, 1 where nothing does.
     pub fn multiple(self) -> f64 {
         match self {
-            Growth::Fixed => 1.0,
-            Growth::Input(m) | Growth::Hidden { fan_in: m, .. } | Growth::Output(m) => m,
+            Widening::Fixed => 1.0,
+            Widening::Input(m) | Widening::Hidden { fan_in: m, .. } | Widening::Output(m) => m,
         }
     }
 }
 
-impl fmt::Display for Growth {
+impl fmt::Display for Widening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Growth::Fixed => f.write_str("fixed"),
-            Growth::Input(m) => write!(f, "input, outputs x {m}"),
-            Growth::Hidden { fan_in, fan_out } => write!(f, "hidden, inputs x {fan_in}, outputs x {fan_out}"),
-            Growth::Output(m) => write!(f, "output, inputs x {m}"),
+            Widening::Fixed => f.write_str("fixed"),
+            Widening::Input(m) => write!(f, "input, outputs x {m}"),
+            Widening::Hidden { fan_in, fan_out } => write!(f, "hidden, inputs x {fan_in}, outputs x {fan_out}"),
+            Widening::Output(m) => write!(f, "output, inputs x {m}"),
         }
     }
 }
@@ -389,7 +389,7 @@ impl BaseShapes {
     /// Lays the plan of a model beside the plan of its base model; by which scheme they were made does not matter.
     ///
     /// # Errors
-    /// [`ErrorKind::Growth`]: a parameter that only one of the two has, of another role or rank, or with a dimension that may not
+    /// [`ErrorKind::Widening`]: a parameter that only one of the two has, of another role or rank, or with a dimension that may not
     /// grow; the error names it.
     pub fn new(model: &Plan, base: &Plan) -> Result<Self, Error> {
         let mut by_layer: BTreeMap<(String, u64), BTreeMap<Option<u64>, &ParamSpec>> = BTreeMap::new();
@@ -405,12 +405,12 @@ impl BaseShapes {
             let last = || layers?.last_key_value().filter(|(layer, _)| layer.is_some()).map(|(_, spec)| spec);
             let Some(other) = same.or_else(last) else {
                 return Err(spec.error(
-                    ErrorKind::Growth,
+                    ErrorKind::Widening,
                     "the base model has no such parameter",
                     "build the base model from the same code, with smaller widths only",
                 ));
             };
-            Growth::between(other, spec)?;
+            Widening::between(other, spec)?;
             let pair = Pair { model: spec.clone(), base: (*other).clone() };
             parameters.entry(spec.path().to_string()).or_default().push(pair);
         }
@@ -418,7 +418,7 @@ impl BaseShapes {
         let lacking = by_layer.iter().filter(|(key, _)| !known.contains(key)).flat_map(|(_, layers)| layers.values());
         if let Some(spec) = lacking.into_iter().next() {
             return Err(spec.error(
-                ErrorKind::Growth,
+                ErrorKind::Widening,
                 "the base model has this parameter, and the model has not",
                 "build the base model from the same code, with smaller widths only",
             ));
@@ -427,9 +427,9 @@ impl BaseShapes {
     }
 
     /// How a parameter grows, by its path in the plan; the first block of a packed one.
-    pub fn growth(&self, path: &str) -> Option<Growth> {
+    pub fn widening(&self, path: &str) -> Option<Widening> {
         let pair = self.parameters.get(path)?.first()?;
-        Growth::between(&pair.base, &pair.model).ok()
+        Widening::between(&pair.base, &pair.model).ok()
     }
 
     /// A warning where the last layer of the base model stands for one that it lacks, and its layers are not alike.
@@ -453,7 +453,7 @@ impl BaseShapes {
         let blocks = self.parameters.get(param.path()).map_or(&[][..], Vec::as_slice);
         let pair =
             blocks.iter().find(|pair| pair.model.block() == param.block() && pair.model.shape() == param.shape());
-        let error = |found: String| param.error(ErrorKind::Growth, found, "make the base shapes anew for this model");
+        let error = |found: String| param.error(ErrorKind::Widening, found, "make the base shapes anew for this model");
         match (pair, blocks.first()) {
             (Some(pair), _) => Ok(&pair.base),
             (None, Some(other)) => {
@@ -474,7 +474,7 @@ impl fmt::Display for BaseShapes {
                 path += &format!("[{}..{}]", block.start, block.start + block.len);
             }
             let growth =
-                Growth::between(base, model).map_or_else(|error| error.to_string(), |growth| growth.to_string());
+                Widening::between(base, model).map_or_else(|error| error.to_string(), |growth| growth.to_string());
             let row = [path, shape(base), shape(model), growth];
             if !rows.contains(&row) {
                 rows.push(row);

@@ -121,6 +121,15 @@ impl TrainingGroups {
     }
 }
 
+impl<'a> IntoIterator for &'a TrainingGroups {
+    type Item = &'a TrainingGroup;
+    type IntoIter = std::slice::Iter<'a, TrainingGroup>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
 /// Every float parameter that is no running statistic.
 fn trained_paths<M: Module>(model: &M) -> Vec<String> {
     #[derive(Default)]

@@ -19,7 +19,7 @@ mod multiplier;
 mod optimizer;
 
 pub(crate) use base::head_width;
-pub use base::{Base, BaseShapes, BaseSize, Growth};
+pub use base::{Base, BaseShapes, BaseSize, Widening};
 #[cfg(feature = "optim")]
 pub use coordinate::{Axis, CoordinateCheck, Coordinates, Slope};
 pub use groups::{TrainingGroup, TrainingGroups};

@@ -8,7 +8,7 @@ use crate::{
     error::{Error, ErrorKind},
     initializer::Initializer,
     param::{ParamSpec, Stack},
-    parametrization::{Base, BaseShapes, BaseSize, Growth, head_width},
+    parametrization::{Base, BaseShapes, BaseSize, Widening, head_width},
     role::{NormPlacement, Role},
     rule::{Factor, FactorKind, Family, Init, Rule, VarianceScaling, short},
 };
@@ -40,7 +40,7 @@ pub enum MupEpsilon {
 /// muP (Yang et al. 2022): the hyperparameters that are best at the width of the base model stay best as the width grows.
 ///
 /// `start` is drawn as it would be in the base model, and what grows is corrected, with `m` the width multiplier of the inputs (of
-/// the outputs where the inputs do not grow), see [`Growth`]:
+/// the outputs where the inputs do not grow), see [`Widening`]:
 ///
 /// | | std | forward | Adam: rate, decay | SGD: rate, decay |
 /// |---|---|---|---|---|
@@ -242,22 +242,22 @@ impl Mup {
         (width < small).then_some((width, small))
     }
 
-    fn width(&self, rule: &mut Rule, param: &ParamSpec, growth: Growth) {
+    fn width(&self, rule: &mut Rule, param: &ParamSpec, growth: Widening) {
         let m = growth.multiple();
-        if let Growth::Hidden { fan_in, .. } = growth
+        if let Widening::Hidden { fan_in, .. } = growth
             && !matches!(rule.init, Init::Orthogonal { .. } | Init::Zeros)
         {
             let because = format!("1/sqrt(m), m = {}", short(fan_in));
             rule.factors.push(Factor { kind: FactorKind::Width, value: 1.0 / fan_in.sqrt(), because });
         }
-        if let Growth::Output(m) = growth {
+        if let Widening::Output(m) = growth {
             rule.forward /= m;
         }
         let rate = match (self.optimizer, growth) {
-            (_, Growth::Fixed) => 1.0,
-            (MupOptimizer::Adam, Growth::Hidden { fan_in, .. }) => 1.0 / fan_in,
+            (_, Widening::Fixed) => 1.0,
+            (MupOptimizer::Adam, Widening::Hidden { fan_in, .. }) => 1.0 / fan_in,
             (MupOptimizer::Adam, _) => 1.0,
-            (MupOptimizer::Sgd, Growth::Hidden { fan_in, fan_out }) => fan_out / fan_in,
+            (MupOptimizer::Sgd, Widening::Hidden { fan_in, fan_out }) => fan_out / fan_in,
             (MupOptimizer::Sgd, _) => m,
         };
         rule.learning_rate *= rate;
@@ -269,7 +269,7 @@ impl Mup {
             rule.weight_decay = 0.0;
         }
         match self.epsilon {
-            MupEpsilon::Hidden if !matches!(growth, Growth::Hidden { .. }) => {}
+            MupEpsilon::Hidden if !matches!(growth, Widening::Hidden { .. }) => {}
             MupEpsilon::Unscaled => {}
             _ => rule.epsilon /= m,
         }
@@ -300,7 +300,7 @@ impl Mup {
     }
 
     /// The multipliers of the tables, of a tied head, and of the query.
-    fn parts(&self, rule: &mut Rule, param: &ParamSpec, base: &ParamSpec, growth: Growth) -> Result<(), Error> {
+    fn parts(&self, rule: &mut Rule, param: &ParamSpec, base: &ParamSpec, growth: Widening) -> Result<(), Error> {
         let tied = self.tied == Some(true);
         match param.role() {
             role if role.is_table() && role != Role::RelativeBias => {
@@ -395,9 +395,9 @@ impl Initializer for Mup {
         if rule.init == Init::Keep {
             return Ok(Some(rule));
         }
-        let growth = Growth::between(&base, param)?;
+        let growth = Widening::between(&base, param)?;
         let mean = rule.law(&seen)?.mean();
-        if matches!(growth, Growth::Hidden { .. }) && mean != 0.0 && !mean.is_nan() {
+        if matches!(growth, Widening::Hidden { .. }) && mean != 0.0 && !mean.is_nan() {
             return Err(param.error(
                 ErrorKind::InvalidValue,
                 format!("a hidden matrix starts with the mean {mean}, whose effect grows with the width"),

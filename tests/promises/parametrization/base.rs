@@ -6,7 +6,7 @@ use burn::{
 };
 use burn_init::{
     ErrorKind, Init, Initializer, ModuleInit as _, NormPlacement, Plan, Role, Scheme, Setup, from_fn,
-    parametrization::{BaseShapes, BaseSize, Growth},
+    parametrization::{BaseShapes, BaseSize, Widening},
     schemes::{Modified, Mup, UMup},
 };
 
@@ -25,17 +25,17 @@ fn told_from_shapes() {
     let device = device();
     let shapes = nano(6, 64, &device).base_shapes(&nano(2, 16, &device)).unwrap();
     for (path, growth) in [
-        ("transformer.wte.weight", Growth::Input(4.0)),
-        ("transformer.wpe.weight", Growth::Input(4.0)),
-        ("transformer.h.5.attn.c_attn.weight", Growth::Hidden { fan_in: 4.0, fan_out: 4.0 }),
-        ("transformer.h.5.attn.c_attn.bias", Growth::Input(4.0)),
-        ("transformer.h.0.mlp.c_proj.weight", Growth::Hidden { fan_in: 4.0, fan_out: 4.0 }),
-        ("transformer.h.0.ln_1.gamma", Growth::Input(4.0)),
-        ("transformer.ln_f.beta", Growth::Input(4.0)),
+        ("transformer.wte.weight", Widening::Input(4.0)),
+        ("transformer.wpe.weight", Widening::Input(4.0)),
+        ("transformer.h.5.attn.c_attn.weight", Widening::Hidden { fan_in: 4.0, fan_out: 4.0 }),
+        ("transformer.h.5.attn.c_attn.bias", Widening::Input(4.0)),
+        ("transformer.h.0.mlp.c_proj.weight", Widening::Hidden { fan_in: 4.0, fan_out: 4.0 }),
+        ("transformer.h.0.ln_1.gamma", Widening::Input(4.0)),
+        ("transformer.ln_f.beta", Widening::Input(4.0)),
     ] {
-        assert_eq!(shapes.growth(path), Some(growth), "{path}");
+        assert_eq!(shapes.widening(path), Some(growth), "{path}");
     }
-    assert_eq!(shapes.growth("transformer.h.6.ln_1.gamma"), None);
+    assert_eq!(shapes.widening("transformer.h.6.ln_1.gamma"), None);
     // A file has the pair, and a table shows it once for all layers.
     let file = serde_json::to_string(&shapes).unwrap();
     assert_eq!(serde_json::from_str::<BaseShapes>(&file).unwrap(), shapes);
@@ -46,15 +46,15 @@ fn told_from_shapes() {
     // An MLP ratio of its own, and key and value heads that grow.
     let llama = |d, kv, ff| Llama::new(2, d, kv, ff, 50, &device);
     let shapes = llama(64, 32, 300).base_shapes(&llama(32, 16, 100)).unwrap();
-    let growth = |path: &str| shapes.growth(path).unwrap();
-    assert_eq!(growth("model.layers.1.mlp.down_proj.weight"), Growth::Hidden { fan_in: 3.0, fan_out: 2.0 });
-    assert_eq!(growth("model.layers.1.self_attn.k_proj.weight"), Growth::Hidden { fan_in: 2.0, fan_out: 2.0 });
-    assert_eq!(growth("lm_head.weight"), Growth::Output(2.0));
+    let growth = |path: &str| shapes.widening(path).unwrap();
+    assert_eq!(growth("model.layers.1.mlp.down_proj.weight"), Widening::Hidden { fan_in: 3.0, fan_out: 2.0 });
+    assert_eq!(growth("model.layers.1.self_attn.k_proj.weight"), Widening::Hidden { fan_in: 2.0, fan_out: 2.0 });
+    assert_eq!(growth("lm_head.weight"), Widening::Output(2.0));
     // A router reads out, and the patches of an image are inputs of a fixed number.
     let shapes = Moe::new(2, &device).base_shapes(&Moe::new(2, &device)).unwrap();
-    assert_eq!(shapes.growth("layers.0.mlp.gate.weight"), Some(Growth::Fixed));
+    assert_eq!(shapes.widening("layers.0.mlp.gate.weight"), Some(Widening::Fixed));
     let shapes = Vit::new(&device).base_shapes(&Vit::new(&device)).unwrap();
-    assert_eq!(shapes.growth("patch_embed.weight"), Some(Growth::Fixed));
+    assert_eq!(shapes.widening("patch_embed.weight"), Some(Widening::Fixed));
 }
 
 #[test]
@@ -90,11 +90,11 @@ fn what_may_not_grow() {
     );
     // A plain network's last layer has to be called what it is.
     let regression = |d| LinearConfig::new(d, 1).with_bias(false).init(&device);
-    assert_eq!(regression(64).base_shapes(&regression(32)).unwrap_err().kind(), ErrorKind::Growth);
+    assert_eq!(regression(64).base_shapes(&regression(32)).unwrap_err().kind(), ErrorKind::Widening);
     let setup = Setup::new().role("weight", Role::OutputHead);
     assert_eq!(
-        setup.base_shapes(&regression(64), &regression(32)).unwrap().growth("weight"),
-        Some(Growth::Output(2.0))
+        setup.base_shapes(&regression(64), &regression(32)).unwrap().widening("weight"),
+        Some(Widening::Output(2.0))
     );
 
     let (bias, none) = (LinearConfig::new(4, 4).init(&device), LinearConfig::new(4, 4).with_bias(false).init(&device));

@@ -9,7 +9,7 @@ use burn::{
 };
 use burn_init::{
     Init, Kaiming, Plan, Role, Scheme, Setup, TorchDefault, Xavier, from_fn,
-    parametrization::{BaseShapes, Growth},
+    parametrization::{BaseShapes, Widening},
     reference::{Activation, Norm, Positions, TransformerConfig},
     schemes::{Modified, Mup, PlainNormal, UMup},
     step_zero::{Batch, step_zero},
@@ -218,13 +218,13 @@ fn a_wrong_exponent_is_found() {
     assert_eq!(plan.get("hidden_up.weight").unwrap().rule().factors[0].because, "1/sqrt(m), m = 4");
     assert_eq!(plan.get("input.weight").unwrap().std(), 0.02);
     let growth = shapes_growth();
-    assert_eq!(growth, [Growth::Input(4.0), Growth::Hidden { fan_in: 4.0, fan_out: 4.0 }, Growth::Output(4.0)]);
+    assert_eq!(growth, [Widening::Input(4.0), Widening::Hidden { fan_in: 4.0, fan_out: 4.0 }, Widening::Output(4.0)]);
 }
 
-fn shapes_growth() -> [Growth; 3] {
+fn shapes_growth() -> [Widening; 3] {
     let ((model, setup), (base, _)) = (plain(256), plain(64));
     let shapes = setup.base_shapes(&model, &base).unwrap();
-    ["input.weight", "hidden_down.weight", "readout.weight"].map(|path| shapes.growth(path).unwrap())
+    ["input.weight", "hidden_down.weight", "readout.weight"].map(|path| shapes.widening(path).unwrap())
 }
 
 /// unit-scaling's decoder at d = 128: every weight N(0, 1), readout by 1/128, a loss of ln V and logits of std 0.088.
