@@ -134,7 +134,11 @@ impl<'a> Growth<'a> {
             return Err(error);
         }
         let devices = model.devices();
-        let model = model.map(&mut Grower { grown, values, seed, segments: Vec::new(), ids: HashMap::new() });
+        let mut grower = Grower { grown, values, seed, segments: Vec::new(), ids: HashMap::new(), failure: None };
+        let model = model.map(&mut grower);
+        if let Some(failure) = grower.failure {
+            return Err(failure);
+        }
         devices.iter().try_for_each(answers)?;
         Ok(model)
     }
@@ -336,6 +340,8 @@ struct Grower {
     segments: Vec<String>,
     /// The new id of each parameter that grows.
     ids: HashMap<ParamId, ParamId>,
+    /// The first error: burn's mappers cannot stop.
+    failure: Option<Error>,
 }
 
 impl ModuleMapper for Grower {
@@ -358,6 +364,13 @@ impl ModuleMapper for Grower {
             DType::BF16 => self.new_values::<bf16, D>(grown, &old),
             _ => self.new_values::<f32, D>(grown, &old),
         };
+        let data = match data {
+            Ok(data) => data,
+            Err(error) => {
+                self.failure.get_or_insert(error);
+                return Param::from_mapped_value(id, tensor, mapper);
+            }
+        };
         let new = Tensor::from_data(data, (&old.device(), tensor.dtype()));
         let larger = Tensor::cat(vec![old, new], grown.stored_axis()).detach();
         let larger = if tensor.is_require_grad() { larger.require_grad() } else { larger };
@@ -367,11 +380,15 @@ impl ModuleMapper for Grower {
 
 impl Grower {
     /// The new part of the tensor.
-    fn new_values<E: Element + BurnElement, const D: usize>(&self, grown: &Grown, old: &Tensor<D>) -> TensorData {
+    fn new_values<E: Element + BurnElement, const D: usize>(
+        &self,
+        grown: &Grown,
+        old: &Tensor<D>,
+    ) -> Result<TensorData, Error> {
         let mut shape: Vec<usize> = old.dims().into();
         shape[grown.stored_axis()] = (grown.new - grown.old) as usize;
         let rows: Vec<E> = match &self.values {
-            Values::Drawn(plan) => drawn(grown, plan, self.seed),
+            Values::Drawn(plan) => drawn(grown, plan, self.seed)?,
             Values::Like(spread) => {
                 let data = old.clone().into_data().convert::<f32>();
                 let trained = data.try_to_vec::<f32>().unwrap_or_default();
@@ -383,7 +400,7 @@ impl Grower {
             true => rows,
             false => turned(&rows, shape[grown.stored_axis()]),
         };
-        TensorData::new(values, shape)
+        Ok(TensorData::new(values, shape))
     }
 }
 
@@ -396,7 +413,7 @@ fn has_room(spec: &ParamSpec, axis: usize, old: u64, new: u64) -> bool {
 }
 
 /// What a fresh parameter of the new size has at the new indices, one row for each.
-fn drawn<E: Element>(grown: &Grown, plan: &Plan, seed: u64) -> Vec<E> {
+fn drawn<E: Element>(grown: &Grown, plan: &Plan, seed: u64) -> Result<Vec<E>, Error> {
     let lines = plan.blocks(grown.spec.path());
     let shape = lines[0].spec().shape();
     let (rows, columns) = match *shape {
@@ -407,12 +424,12 @@ fn drawn<E: Element>(grown: &Grown, plan: &Plan, seed: u64) -> Vec<E> {
     let count = (grown.new - grown.old) as usize;
     if grown.axis == 0 && shape.len() == 2 {
         let mut out = vec![E::default(); count * columns as usize];
-        drawer.fill(grown.old..grown.new, std::slice::from_ref(&(0..columns)), &mut out);
-        return out;
+        drawer.fill(grown.old..grown.new, std::slice::from_ref(&(0..columns)), &mut out)?;
+        return Ok(out);
     }
     let mut out = vec![E::default(); count * rows as usize];
-    drawer.fill(0..rows, std::slice::from_ref(&(grown.old..grown.new)), &mut out);
-    turned(&out, rows as usize)
+    drawer.fill(0..rows, std::slice::from_ref(&(grown.old..grown.new)), &mut out)?;
+    Ok(turned(&out, rows as usize))
 }
 
 /// `[rows, columns]` to `[columns, rows]`.

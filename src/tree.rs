@@ -46,7 +46,7 @@ pub trait ModuleInit: Module + Sized {
     ///
     /// # Errors
     /// See [`plan`](Self::plan). All errors come before the first value is replaced, but for that of a device that fails meanwhile
-    /// ([`ErrorKind::Device`]).
+    /// ([`ErrorKind::Device`]) and of a [`Fill`](crate::Fill) that gives what the precision has no number for.
     fn initialize(self, scheme: &dyn Initializer, seed: u64) -> Result<Self, Error> {
         Setup::new().initialize(self, scheme, seed)
     }
@@ -347,8 +347,12 @@ impl Survey {
             shared: HashMap::new(),
             done: 0,
             total,
+            failure: None,
         };
         let model = model.map(&mut writer);
+        if let Some(failure) = writer.failure {
+            return Err(failure);
+        }
         devices.iter().try_for_each(answers)?;
         self.attach(model, plan)
     }
@@ -459,6 +463,8 @@ struct Writer<'a> {
     shared: HashMap<ParamId, Box<dyn Any>>,
     done: u64,
     total: u64,
+    /// The first error: burn's mappers cannot stop.
+    failure: Option<Error>,
 }
 
 impl ModuleMapper for Writer<'_> {
@@ -479,7 +485,13 @@ impl ModuleMapper for Writer<'_> {
             Some(tensor) => tensor.clone(),
             None => {
                 let device = param.lazy_device();
-                let values = self.ahead.take(task);
+                let values = match self.ahead.take(task) {
+                    Ok(values) => values,
+                    Err(error) => {
+                        self.failure.get_or_insert(error);
+                        return param;
+                    }
+                };
                 self.done += elements(entries);
                 let create = |values| Tensor::from_data(values, (&device, dtype));
                 let tensor: Tensor<D> = device.memory_persistent_allocations(values, create);

@@ -58,25 +58,41 @@ pub(super) fn body<E: Word>(
             }
             Ok(())
         });
-        for (index, (_, target)) in layout.tensors.iter().enumerate() {
-            // It does not take another piece after an error of its own, which is the one to tell.
-            let taken = pieces(target, seed, &mut |values| {
-                send.send((index, values)).ok()?;
-                Some(spare.try_recv().unwrap_or_default())
-            });
-            if taken.is_none() {
-                break;
-            }
-        }
+        let sent = layout.tensors.iter().enumerate().try_for_each(|(index, (_, target))| {
+            pieces(target, seed, &mut |values| {
+                send.send((index, values)).map_err(|_| Stop::Refused)?;
+                Ok(spare.try_recv().unwrap_or_default())
+            })
+        });
         drop(send);
-        consumer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let taken: Result<(), Error> = consumer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        match sent {
+            Err(Stop::Failed(error)) => taken.and(Err(error)),
+            _ => taken,
+        }
     })
 }
 
-/// Calls `emit` with one piece after the other, in the order of the file. It takes a buffer and gives one back, or `None` to stop.
-fn pieces<E: Element>(target: &Target<'_>, seed: u64, emit: &mut dyn FnMut(Vec<E>) -> Option<Vec<E>>) -> Option<()> {
+/// Why no more pieces are drawn.
+enum Stop {
+    /// The consumer takes none, after an error of its own, which is the one to tell.
+    Refused,
+    /// The values cannot be drawn.
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+type Emit<'a, E> = dyn FnMut(Vec<E>) -> Result<Vec<E>, Stop> + 'a;
+
+/// Calls `emit` with one piece after the other, in the order of the file. It takes a buffer and gives one back.
+fn pieces<E: Element>(target: &Target<'_>, seed: u64, emit: &mut Emit<'_, E>) -> Result<(), Stop> {
     if target.num_elements() == 0 {
-        return Some(());
+        return Ok(());
     }
     let room = (PIECE / size_of::<E>()) as u64;
     let mut parts: Vec<(u64, Drawer<'_, E>)> = target
@@ -96,13 +112,13 @@ fn pieces<E: Element>(target: &Target<'_>, seed: u64, emit: &mut dyn FnMut(Vec<E
                     let count = ((columns.end - columns.start) * height) as usize;
                     scratch.resize(count, E::default());
                     out.resize(count, E::default());
-                    drawer.fill(first..first + height, std::slice::from_ref(&columns), &mut scratch);
+                    drawer.fill(first..first + height, std::slice::from_ref(&columns), &mut scratch)?;
                     transpose(&scratch, height as usize, &mut out);
                     out = emit(out)?;
                 }
             }
         }
-        return Some(());
+        return Ok(());
     }
     let width: u64 = parts.iter().map(|(width, _)| width).sum();
     if width > room {
@@ -111,24 +127,24 @@ fn pieces<E: Element>(target: &Target<'_>, seed: u64, emit: &mut dyn FnMut(Vec<E
             for (width, drawer) in &mut parts {
                 for columns in ranges(0..*width, room) {
                     out.resize((columns.end - columns.start) as usize, E::default());
-                    drawer.fill(row..row + 1, std::slice::from_ref(&columns), &mut out);
+                    drawer.fill(row..row + 1, std::slice::from_ref(&columns), &mut out)?;
                     out = emit(out)?;
                 }
             }
         }
-        return Some(());
+        return Ok(());
     }
     for rows in ranges(0..rows, room / width) {
         let count = (rows.end - rows.start) as usize;
         out.resize(count * width as usize, E::default());
         match parts.as_mut_slice() {
-            [(width, drawer)] => drawer.fill(rows, std::slice::from_ref(&(0..*width)), &mut out),
+            [(width, drawer)] => drawer.fill(rows, std::slice::from_ref(&(0..*width)), &mut out)?,
             parts => {
                 let mut start = 0;
                 for (part, drawer) in parts {
                     let columns = *part as usize;
                     scratch.resize(count * columns, E::default());
-                    drawer.fill(rows.clone(), std::slice::from_ref(&(0..*part)), &mut scratch);
+                    drawer.fill(rows.clone(), std::slice::from_ref(&(0..*part)), &mut scratch)?;
                     for (row, values) in scratch.chunks(columns).enumerate() {
                         out[row * width as usize + start..][..columns].copy_from_slice(values);
                     }
@@ -138,7 +154,7 @@ fn pieces<E: Element>(target: &Target<'_>, seed: u64, emit: &mut dyn FnMut(Vec<E
         }
         out = emit(out)?;
     }
-    Some(())
+    Ok(())
 }
 
 fn ranges(whole: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {

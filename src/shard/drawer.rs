@@ -3,20 +3,28 @@
 use std::ops::Range;
 
 use crate::{
+    error::{Error, ErrorKind},
     plan::Entry,
     rule::{FillContext, Law},
     sample::{Element, Stream, each},
 };
 
 /// All values of one parameter in row-major order of its spec's shape: a function of the plan's lines and the seed.
-pub(crate) fn values<E: Element>(entries: &[Entry], seed: u64) -> Vec<E> {
+///
+/// # Errors
+/// A fill that gives what `E` has no number for.
+pub(crate) fn values<E: Element>(entries: &[Entry], seed: u64) -> Result<Vec<E>, Error> {
     let shape = entries[0].spec().shape();
     let mut out = E::zeros(shape.iter().product::<u64>() as usize);
     let columns = shape.last().map_or(1, |&d| d);
     if !out.is_empty() {
-        Drawer::new(entries, seed).fill(0..out.len() as u64 / columns, std::slice::from_ref(&(0..columns)), &mut out);
+        Drawer::new(entries, seed).fill(
+            0..out.len() as u64 / columns,
+            std::slice::from_ref(&(0..columns)),
+            &mut out,
+        )?;
     }
-    out
+    Ok(out)
 }
 
 /// Draws any rows and columns of a parameter, taken as the matrix `[product of the leading dimensions, last dimension]`.
@@ -51,22 +59,26 @@ impl<'a, E: Element> Drawer<'a, E> {
     }
 
     /// The given rows of the given columns, in row-major order.
-    pub(crate) fn fill(&mut self, rows: Range<u64>, columns: &[Range<u64>], mut out: &mut [E]) {
+    ///
+    /// # Errors
+    /// As [`values`].
+    pub(crate) fn fill(&mut self, rows: Range<u64>, columns: &[Range<u64>], mut out: &mut [E]) -> Result<(), Error> {
         let width: u64 = columns.iter().map(|range| range.end - range.start).sum();
         if width == 0 {
-            return;
+            return Ok(());
         }
         let mut start = rows.start;
         while start < rows.end {
-            let end = self.prepare(start).min(rows.end);
+            let end = self.prepare(start)?.min(rows.end);
             let (now, later) = out.split_at_mut(((end - start) * width) as usize);
             self.draw(start, width, columns, now);
             (out, start) = (later, end);
         }
+        Ok(())
     }
 
     /// Computes what has no value without the whole, and returns the row up to which that is enough.
-    fn prepare(&mut self, row: u64) -> u64 {
+    fn prepare(&mut self, row: u64) -> Result<u64, Error> {
         let mut enough = u64::MAX;
         for (entry, whole) in self.entries.iter().zip(&mut self.wholes) {
             // A convolution is one matrix, whose rows are all that belongs to one channel: several of the rows here.
@@ -80,12 +92,12 @@ impl<'a, E: Element> Drawer<'a, E> {
             if whole.as_ref().is_none_or(|whole| whole.first_row != first_row) {
                 // The old one goes first: there is room for one.
                 *whole = None;
-                let values = compute(entry, self.seed, self.stream, row / height);
+                let values = compute(entry, self.seed, self.stream, row / height)?;
                 *whole = Some(Whole { first_row, rows: height, values });
             }
             enough = enough.min(first_row + height);
         }
-        enough
+        Ok(enough)
     }
 
     fn draw(&self, first: u64, width: u64, columns: &[Range<u64>], out: &mut [E]) {
@@ -151,7 +163,7 @@ fn width_of(entry: &Entry, columns: u64) -> u64 {
 }
 
 /// The whole of matrix number `index`, in the columns of its block.
-fn compute<E: Element>(entry: &Entry, seed: u64, stream: Stream, index: u64) -> Vec<E> {
+fn compute<E: Element>(entry: &Entry, seed: u64, stream: Stream, index: u64) -> Result<Vec<E>, Error> {
     let start = entry.spec().block().map_or(0, |block| block.start);
     match entry.law() {
         // Each matrix has a stream of its own.
@@ -160,14 +172,22 @@ fn compute<E: Element>(entry: &Entry, seed: u64, stream: Stream, index: u64) -> 
             let [rows, columns] = matrix.map(|d| d as usize);
             let mut out = vec![E::default(); rows * columns];
             Stream::new(seed, &name).orthogonal(rows, columns, *gain, &mut out);
-            out
+            Ok(out)
         }
         Law::Fill { fill, factor } => {
             let mut computed = vec![0.0f32; entry.spec().num_elements() as usize];
             fill.apply(&FillContext { param: entry.spec(), stream }, *factor, &mut computed);
-            computed.into_iter().map(|value| E::round(value.into())).collect()
+            let unusable = |value: &&f32| value.is_nan() || f64::from(value.abs()) > E::LARGEST;
+            match computed.iter().find(unusable) {
+                Some(value) => Err(entry.spec().error(
+                    ErrorKind::InvalidValue,
+                    format!("the fill \"{}\" gives {value}, which {} has no number for", fill.name(), E::NAME),
+                    "let its function write finite numbers of that size",
+                )),
+                None => Ok(computed.into_iter().map(|value| E::round(value.into())).collect()),
+            }
         }
-        Law::Draw(_) | Law::Constant(_) | Law::Keep => Vec::new(),
+        Law::Draw(_) | Law::Constant(_) | Law::Keep => Ok(Vec::new()),
     }
 }
 

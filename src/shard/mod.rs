@@ -227,7 +227,7 @@ impl<'a> Shard<'a> {
         let mut out = out;
         for rows in self.rows(leading) {
             let (now, later) = out.split_at_mut((rows.end - rows.start) as usize * width);
-            drawer.fill(rows, columns, now);
+            drawer.fill(rows, columns, now)?;
             out = later;
         }
         Ok(())

@@ -6,6 +6,7 @@ use burn::tensor::{DType, Element as BurnElement, TensorData, bf16, f16};
 
 use crate::shard::values;
 use crate::{
+    error::Error,
     plan::Entry,
     sample::{Element, each},
 };
@@ -29,7 +30,7 @@ impl Task<'_> {
         shape.fold(self.dtype.size() as u64, |bytes, &d| bytes.saturating_mul(d))
     }
 
-    fn draw(&self, seed: u64) -> TensorData {
+    fn draw(&self, seed: u64) -> Result<TensorData, Error> {
         match self.dtype {
             DType::F64 => self.buffer::<f64>(seed),
             DType::F16 => self.buffer::<f16>(seed),
@@ -38,14 +39,14 @@ impl Task<'_> {
         }
     }
 
-    fn buffer<E: Element + BurnElement>(&self, seed: u64) -> TensorData {
+    fn buffer<E: Element + BurnElement>(&self, seed: u64) -> Result<TensorData, Error> {
         let mut shape: Vec<usize> = self.entries[0].spec().shape().iter().map(|&d| d as usize).collect();
-        let mut values = values::<E>(self.entries, seed);
+        let mut values = values::<E>(self.entries, seed)?;
         if let (true, [.., rows, columns]) = (self.turned, shape.as_mut_slice()) {
             values = transpose(&values, *rows, *columns);
             std::mem::swap(rows, columns);
         }
-        TensorData::new(values, shape)
+        Ok(TensorData::new(values, shape))
     }
 }
 
@@ -77,7 +78,7 @@ pub(super) struct Ahead<'a> {
     tasks: Vec<Task<'a>>,
     /// The first task that no batch has come to yet.
     next: usize,
-    drawn: HashMap<usize, TensorData>,
+    drawn: HashMap<usize, Result<TensorData, Error>>,
 }
 
 impl<'a> Ahead<'a> {
@@ -86,7 +87,10 @@ impl<'a> Ahead<'a> {
     }
 
     /// The values of a task. It and those after it are drawn together if they are not there yet.
-    pub fn take(&mut self, task: usize) -> TensorData {
+    ///
+    /// # Errors
+    /// As [`values`].
+    pub fn take(&mut self, task: usize) -> Result<TensorData, Error> {
         if let Some(values) = self.drawn.remove(&task) {
             return values;
         }
@@ -103,7 +107,7 @@ impl<'a> Ahead<'a> {
         drawn.remove(0)
     }
 
-    fn draw(&self, batch: &[usize]) -> Vec<TensorData> {
+    fn draw(&self, batch: &[usize]) -> Vec<Result<TensorData, Error>> {
         let draw = |&task: &usize| self.tasks[task].draw(self.seed);
         #[cfg(feature = "rayon")]
         {
@@ -137,11 +141,11 @@ mod tests {
             Task { entries, dtype: DType::F32, turned: entry.spec().shape().len() == 2 }
         };
         let tasks: Vec<Task<'_>> = lines.iter().map(task).collect();
-        let expected: Vec<TensorData> = tasks.iter().map(|task| task.draw(7)).collect();
+        let expected: Vec<TensorData> = tasks.iter().map(|task| task.draw(7).unwrap()).collect();
         let last = tasks.len() - 1;
         let mut ahead = Ahead::new(tasks, 7);
         for at in [3, 0, last, 4, 3, 1, last].into_iter().chain(0..=last) {
-            assert_eq!(ahead.take(at), expected[at], "{at}");
+            assert_eq!(ahead.take(at).unwrap(), expected[at], "{at}");
         }
     }
 

@@ -312,6 +312,42 @@ fn presets() {
     );
 }
 
+/// What a fill of the user's own gives is looked at, wherever it goes: into a model, a shard, a file, a grown table.
+#[test]
+fn fills_that_no_precision_holds() {
+    let fill = |value: f32| Fill::new("own", move |_, out: &mut [f32]| *out.last_mut().unwrap() = value);
+    let scheme = |value: f32| Gpt2::new().with("transformer.wte.weight", Init::Fill(fill(value)));
+    let text = |given: &str, dtype: &str| {
+        format!(
+            "transformer.wte.weight [50, 16]: the fill \"own\" gives {given}, which {dtype} has no number for; let its function write \
+             finite numbers of that size"
+        )
+    };
+    let model = || NanoGpt::new(1, 16, 50, 8, &device());
+    for value in [f32::NAN, f32::INFINITY] {
+        let scheme = scheme(value);
+        let (given, plan) = (value.to_string(), model().plan(&scheme).unwrap());
+        let error = model().initialize(&scheme, 1).unwrap_err();
+        assert_eq!((error.kind(), error.to_string()), (ErrorKind::InvalidValue, text(&given, "f32")));
+        assert_eq!(
+            plan.whole("transformer.wte.weight", 1).unwrap().values::<f32>().unwrap_err().to_string(),
+            text(&given, "f32")
+        );
+        let folder = Folder::new("fills");
+        let error = Checkpoint::new(&plan, 1).safetensors(&folder.0).unwrap_err();
+        assert_eq!(error.to_string(), text(&given, "f32"));
+        let grown =
+            burn_init::Growth::vocabulary(60).drawn_by(&scheme).grow(model().initialize(&Gpt2::new(), 1).unwrap(), 2);
+        assert!(grown.unwrap_err().to_string().contains("the fill \"own\" gives"));
+    }
+    // 1e5 is a number of f32, and none of f16.
+    let plan = model().plan(&scheme(1e5)).unwrap();
+    assert!(plan.whole("transformer.wte.weight", 1).unwrap().values::<f32>().is_ok());
+    let folder = Folder::new("fills16");
+    let error = Checkpoint::new(&plan, 1).dtype(Dtype::F16).safetensors(&folder.0).unwrap_err();
+    assert_eq!(error.to_string(), text("100000", "f16"));
+}
+
 /// Every named scheme plans every family, or says why not.
 #[test]
 fn schemes_on_blueprints() {
