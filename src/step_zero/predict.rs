@@ -355,8 +355,20 @@ impl<'a> Walk<'a> {
             let known = square >= 0.0;
             (reading.gradient, reading.gradient_sd) = (known.then_some(square), known.then_some(sd));
         }
+        self.multiply_end();
         self.table_gradients(&gradient, &errors, normed);
         self.result.gradients.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+
+    /// Where the last norm in the layers makes the last point of the stream, its multiplier is seen there.
+    fn multiply_end(&mut self) {
+        let multiplier = self.decoder.final_multiplier.powi(2);
+        if let Some(end) = self.result.stream.last_mut().filter(|_| !self.decoder.final_norm) {
+            end.second_moment *= multiplier;
+            end.sd = end.sd.map(|sd| sd * multiplier);
+            end.gradient = end.gradient.map(|square| square / multiplier);
+            end.gradient_sd = end.gradient_sd.map(|sd| sd / multiplier);
+        }
     }
 
     /// `E <p_t - y_t, p_u - y_u>`, the softmax less the target, between positions: what the loss sends into the logits.

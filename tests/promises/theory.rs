@@ -6,8 +6,9 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn_init::{
     Blueprint, Depth, Gpt2, Init, Initializer, ModuleInit as _, Role, Scheme, Setup, from_fn,
+    parametrization::BaseShapes,
     reference::{Norm, NormPlacement, Positions, Transformer, TransformerConfig},
-    schemes::DeepNet,
+    schemes::{DeepNet, Mup},
     step_zero::{Activation, Architecture, Batch, Fault, StepZero, measure},
 };
 use proptest::prelude::*;
@@ -207,6 +208,21 @@ fn tied_after_the_last_norm() {
         let ratio = m.gradient.unwrap() / p.gradient.unwrap();
         assert!((0.88..1.14).contains(&ratio), "{}: {ratio}", m.point);
     }
+}
+
+/// muP's multiplier of a tied head sits on the last norm, which in a Post-Norm model is in the last layer and makes the end of the stream.
+#[test]
+fn multiplied_after_the_last_norm() {
+    let config =
+        |width, heads| TransformerConfig::new(300, 16, width, 2, heads).with_norm_placement(NormPlacement::Post);
+    let (large, small) = (config(96, 6), config(32, 2));
+    let plan =
+        |config: &TransformerConfig| config.setup().plan(&config.build(&device()).unwrap(), &Gpt2::new()).unwrap();
+    let shapes = BaseShapes::new(&plan(&large), &plan(&small)).unwrap();
+    let scheme = Mup::from(shapes).with_start(Gpt2::new().with_std(0.1)).with_tied(true);
+    agrees(&large, &scheme);
+    let end = predicted(&large, &scheme).stream.pop().unwrap();
+    assert!((end.second_moment - 1.0 / 9.0).abs() < 1e-3, "{}", end.second_moment);
 }
 
 /// Stored values get the gradient of what the forward pass computes with times its multiplier, biases as well.
