@@ -16,7 +16,6 @@ use ahead::{Ahead, Task};
 use crate::{
     error::{Error, ErrorKind},
     initializer::Initializer,
-    param::ParamSpec,
     parametrization::{Attach, Attached, BaseShapes, Multiplier},
     plan::{Entry, Plan},
     role::{Dtype, Leaf, Progress, Select, Setup, Site, Sites, resolve, unknown_roles},
@@ -247,18 +246,13 @@ impl Survey {
         Ok(plan)
     }
 
-    /// What is attached to a parameter, or to this block of it, multiplies it by this.
-    pub(crate) fn forward(&self, spec: &ParamSpec) -> f64 {
-        let is_of = |site: &&Site| site.specs[0].path() == spec.path();
-        let site = self.sites.known.iter().find(is_of);
-        match site.and_then(|site| self.attached.get(&site.leaf)) {
-            Some(Attached::Multiplier(text)) => {
-                let blocks: Vec<f64> = Multiplier::factors(text);
-                let index = spec.block().map_or(0, |block| block.index as usize);
-                blocks.get(index).or(blocks.first()).copied().unwrap_or(1.0)
-            }
-            _ => 1.0,
-        }
+    /// By its path, what is attached to a parameter multiplies it by: one factor, or one for each block.
+    pub(crate) fn attached_factors(&self) -> HashMap<&str, Vec<f64>> {
+        let factors = |site: &Site| match self.attached.get(&site.leaf)? {
+            Attached::Multiplier(text) => Some(Multiplier::factors(text)),
+            Attached::Other(_) => None,
+        };
+        self.sites.known.iter().filter_map(|site| Some((site.specs[0].path(), factors(site)?))).collect()
     }
 
     /// The precision of the values of a site.

@@ -339,14 +339,7 @@ fn growing(role: Role) -> Option<(bool, bool)> {
         Role::OutputHead | Role::Router => Some((true, false)),
         Role::PatchEmbedding => Some((false, true)),
         role if role.is_table() => Some((false, true)),
-        Role::Query
-        | Role::Key
-        | Role::Value
-        | Role::AttentionOutput
-        | Role::MlpIn
-        | Role::MlpGate
-        | Role::MlpUp
-        | Role::MlpDown => Some((true, true)),
+        role if role.reads_or_writes() => Some((true, true)),
         _ => None,
     }
 }

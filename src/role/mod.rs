@@ -152,6 +152,23 @@ impl Role {
         matches!(self, Role::AttentionOutput | Role::MlpDown)
     }
 
+    /// Whether it is a matrix that maps to or from the residual stream, or next to it.
+    pub(crate) fn reads_or_writes(self) -> bool {
+        matches!(
+            self,
+            Role::Query
+                | Role::Key
+                | Role::Value
+                | Role::AttentionOutput
+                | Role::MlpIn
+                | Role::MlpGate
+                | Role::MlpUp
+                | Role::MlpDown
+                | Role::Router
+                | Role::OutputHead
+        )
+    }
+
     /// Whether it is a table with one row per index.
     pub fn is_table(self) -> bool {
         matches!(

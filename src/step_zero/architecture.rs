@@ -40,7 +40,7 @@ pub struct Architecture {
     /// Whether a position sees only itself and those before it.
     #[serde(default = "yes")]
     pub causal: bool,
-    /// Whether queries and keys are normed per head before they meet.
+    /// Whether queries and keys are normed before they meet. Where the plan shows it (`q_norm` beside the query) it need not be said.
     #[serde(default)]
     pub qk_norm: bool,
     /// A factor on each branch where it is added to the stream.

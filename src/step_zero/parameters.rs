@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::{Lanes, samples};
 use crate::tree::Survey;
-use crate::{Error, NormPlacement, Plan, Role, Setup};
+use crate::{Error, NormPlacement, ParamSpec, Plan, Role, Setup};
 
 /// One parameter, or one block of a packed one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -96,6 +96,11 @@ pub(super) fn token_rows<M: Module>(model: &M, setup: &Setup) -> Result<Option<u
 /// As the model has them; parameters whose role cannot be told are left out.
 pub(super) fn measured<M: Module>(model: &M, setup: &Setup) -> Result<Vec<Parameter>, Error> {
     let survey = Survey::of(model, setup)?;
+    let factors = survey.attached_factors();
+    let forward = |spec: &ParamSpec| {
+        let index = spec.block().map_or(0, |block| block.index as usize);
+        factors.get(spec.path()).and_then(|all| all.get(index).or(all.first())).copied().unwrap_or(1.0)
+    };
     let parameters = samples(model, setup)?.into_iter().map(|(spec, sample)| {
         let statistics = sample.statistics;
         // A head has its tokens in its columns.
@@ -115,7 +120,7 @@ pub(super) fn measured<M: Module>(model: &M, setup: &Setup) -> Result<Vec<Parame
             count: statistics.count,
             mean: statistics.mean,
             std: statistics.std,
-            forward: survey.forward(&spec),
+            forward: forward(&spec),
             norms: spec.norm_placement(),
             loudest,
             precision: Some(sample.precision),

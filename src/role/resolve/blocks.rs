@@ -6,23 +6,6 @@ use crate::{
     role::{PackedBlock, Role, names::Holder},
 };
 
-/// Roles of matrices that map to or from the residual stream, or next to it.
-pub(super) fn reads_or_writes(role: Role) -> bool {
-    matches!(
-        role,
-        Role::Query
-            | Role::Key
-            | Role::Value
-            | Role::AttentionOutput
-            | Role::MlpIn
-            | Role::MlpGate
-            | Role::MlpUp
-            | Role::MlpDown
-            | Role::Router
-            | Role::OutputHead
-    )
-}
-
 pub(super) fn fans(
     role: Role,
     holder: Holder,

@@ -18,7 +18,7 @@ use crate::{
     error::{Error, ErrorKind},
     param::{Identity, ParamSpec, Stack},
 };
-use blocks::{fans, reads_or_writes, split};
+use blocks::{fans, split};
 use stacks::{MOST, StackDraft, list_of};
 
 /// A parameter as the tree shows it.
@@ -372,7 +372,7 @@ impl<'a> Reader<'a> {
             let rank = shape.len();
             shape.swap(rank - 1, rank - 2);
         }
-        let experts = (shape.len() == 3 && reads_or_writes(role) && draft.holder == Holder::Own).then(|| shape[0]);
+        let experts = (shape.len() == 3 && role.reads_or_writes() && draft.holder == Holder::Own).then(|| shape[0]);
         let mut spec = ParamSpec {
             path: path.clone(),
             role,
@@ -412,7 +412,7 @@ impl<'a> Reader<'a> {
         let (leaf, draft) = (&self.leaves[index], &self.drafts[index]);
         let rank = leaf.shape.len();
         let matrix = rank >= 2
-            && (reads_or_writes(role)
+            && (role.reads_or_writes()
                 || draft.packed.is_some()
                 || role == Role::Other
                 || draft.holder == Holder::Linear);
@@ -429,7 +429,7 @@ impl<'a> Reader<'a> {
             }
         });
         if draft.holder != Holder::Linear {
-            return Ok(seen.or((a == b && reads_or_writes(role)).then_some(Layout::InOut)));
+            return Ok(seen.or((a == b && role.reads_or_writes()).then_some(Layout::InOut)));
         }
         let mut beside = leaf.segments.clone();
         *beside.last_mut().unwrap_or(&mut String::new()) = "bias".into();
